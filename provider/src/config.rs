@@ -1,0 +1,219 @@
+//! THE table of tunables. Registration with libfabric, parsing, the README's rows and the
+//! misspelling check are loops over [`PARAMS`]; nothing else knows a parameter's name.
+
+/// How a parameter's text is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `0`/`1`, `no`/`yes`, `off`/`on`, `false`/`true`.
+    Bool,
+    /// A whole number.
+    Count,
+    /// A number of bytes; `k`, `m`, `g` (powers of 1024) may follow.
+    Bytes,
+    /// Milliseconds.
+    Millis,
+    /// One of the listed words; the value is the word's index.
+    Choice(&'static [&'static str]),
+}
+
+/// One row of the table.
+pub struct Param {
+    /// Name as `fi_param_define` takes it; the environment variable is `FI_RUSTMX_` + upper case.
+    pub name: &'static str,
+    /// How its text is read.
+    pub kind: Kind,
+    /// Value when unset or unusable.
+    pub default: u64,
+    /// Smallest allowed value.
+    pub min: u64,
+    /// Largest allowed value.
+    pub max: u64,
+    /// What it does, in one sentence.
+    pub help: &'static str,
+    get: fn(&Config) -> u64,
+    set: fn(&mut Config, u64),
+}
+
+macro_rules! table {
+    ($( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr; )*) => {
+        /// The values in force for one process. Plain numbers; units as in [`PARAMS`].
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config { $( $(#[doc = $help])+ pub $field: u64, )* }
+
+        impl Default for Config {
+            fn default() -> Self { Config { $( $field: $default, )* } }
+        }
+
+        /// Every tunable, in the order the documentation lists them.
+        pub static PARAMS: &[Param] = &[ $( Param {
+            name: stringify!($field), kind: $kind, default: $default, min: $min, max: $max,
+            help: concat!($($help),+).trim_ascii(),
+            get: |c| c.$field, set: |c, v| c.$field = v,
+        }, )* ];
+    };
+}
+
+table! {
+    /// Print one line of counters to standard error when an endpoint that was used closes.
+    stats: Kind::Bool, 0, 0, 1;
+    /// Bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
+    ring_size: Kind::Bytes, 24 << 10, 8 << 10, 1 << 20;
+    /// Longest message that travels as one record; longer ones are streamed in fragments.
+    eager_max: Kind::Bytes, 4 << 10, 232, 60 << 10;
+    /// Payload bytes of one fragment of a streamed message.
+    fragment: Kind::Bytes, 4 << 10, 256, 60 << 10;
+    /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
+    eager_window: Kind::Bytes, 128 << 10, 0, 1 << 30;
+    /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
+    hot_peers: Kind::Count, 8, 1, 64;
+    /// How long first contact with a peer may take before the operations that wait for it fail.
+    connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
+    /// How long closing an endpoint may wait to hand over what it accepted.
+    close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
+    /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
+    yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
+    /// Idle polls in a row before the first yield, when yielding.
+    spin: Kind::Count, 20, 0, 1_000_000;
+}
+
+/// The environment prefix of every parameter.
+pub const ENV_PREFIX: &str = "FI_RUSTMX_";
+
+impl Param {
+    /// The environment variable.
+    pub fn env(&self) -> String {
+        format!("{ENV_PREFIX}{}", self.name.to_ascii_uppercase())
+    }
+
+    /// The current value in `config`.
+    pub fn get(&self, config: &Config) -> u64 {
+        (self.get)(config)
+    }
+
+    /// A value as a user would write it.
+    pub fn show(&self, value: u64) -> String {
+        match self.kind {
+            Kind::Bool => if value != 0 { "yes" } else { "no" }.into(),
+            Kind::Bytes if value != 0 && value.is_multiple_of(1 << 20) => format!("{}m", value >> 20),
+            Kind::Bytes if value != 0 && value.is_multiple_of(1 << 10) => format!("{}k", value >> 10),
+            Kind::Choice(words) => words[value as usize].into(),
+            _ => value.to_string(),
+        }
+    }
+
+    /// What values are allowed, in words.
+    pub fn range(&self) -> String {
+        match self.kind {
+            Kind::Bool => "yes or no".into(),
+            Kind::Choice(words) => words.join(", "),
+            _ => format!("{} to {}", self.show(self.min), self.show(self.max)),
+        }
+    }
+
+    /// Reads `text` into `config`. On failure `config` keeps the default and the error is a
+    /// sentence for the user.
+    pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
+        match self.parse(text) {
+            Some(v) if (self.min..=self.max).contains(&v) => {
+                (self.set)(config, v);
+                Ok(())
+            }
+            _ => {
+                (self.set)(config, self.default);
+                Err(format!(
+                    "{}={text} is not usable (allowed: {}); using the default, {}",
+                    self.env(),
+                    self.range(),
+                    self.show(self.default)
+                ))
+            }
+        }
+    }
+
+    fn parse(&self, text: &str) -> Option<u64> {
+        let t = text.trim().to_ascii_lowercase();
+        match self.kind {
+            Kind::Bool => match t.as_str() {
+                "1" | "yes" | "on" | "true" | "y" | "t" => Some(1),
+                "0" | "no" | "off" | "false" | "n" | "f" => Some(0),
+                _ => None,
+            },
+            Kind::Choice(words) => words.iter().position(|w| *w == t).map(|i| i as u64),
+            Kind::Count | Kind::Millis => t.parse().ok(),
+            Kind::Bytes => {
+                let digits = t.trim_end_matches(['k', 'm', 'g']);
+                let shift = match &t[digits.len()..] {
+                    "" => 0,
+                    "k" => 10,
+                    "m" => 20,
+                    "g" => 30,
+                    _ => return None,
+                };
+                digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+            }
+        }
+    }
+}
+
+/// A warning for an environment variable that starts with [`ENV_PREFIX`] but names no parameter;
+/// `None` if the name is known. Names the nearest known variable when one is near.
+pub fn unknown_variable(env_name: &str) -> Option<String> {
+    let suffix = env_name.strip_prefix(ENV_PREFIX)?;
+    let lower = suffix.to_ascii_lowercase();
+    if PARAMS.iter().any(|p| p.name == lower) {
+        return None;
+    }
+    let nearest = PARAMS
+        .iter()
+        .map(|p| (strsim::damerau_levenshtein(&lower, p.name), p))
+        .min_by_key(|(d, _)| *d)
+        .filter(|(d, p)| *d <= p.name.len().max(lower.len()) / 2);
+    Some(match nearest {
+        Some((_, p)) => format!("{env_name} is not a rustmx parameter and has no effect; did you mean {}?", p.env()),
+        None => format!("{env_name} is not a rustmx parameter and has no effect; `fi_info -e -p rustmx` or the README lists them"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn param(name: &str) -> &'static Param {
+        PARAMS.iter().find(|p| p.name == name).expect("known")
+    }
+
+    #[test]
+    fn defaults_are_in_range_and_round_trip() {
+        let mut c = Config::default();
+        for p in PARAMS {
+            assert!((p.min..=p.max).contains(&p.default), "{}", p.name);
+            p.parse_into(&mut c, &p.show(p.default)).expect(p.name);
+            assert_eq!(p.get(&c), p.default, "{}", p.name);
+            assert!(!p.help.is_empty() && p.help.ends_with('.'), "{}", p.name);
+        }
+        assert_eq!(c, Config::default());
+    }
+
+    #[test]
+    fn units_and_limits() {
+        let mut c = Config::default();
+        param("ring_size").parse_into(&mut c, "64k").expect("64k");
+        assert_eq!(c.ring_size, 65536);
+        for bad in ["1", "99g", "x", "", "-1", "12kk", "18446744073709551615g"] {
+            assert!(param("ring_size").parse_into(&mut c, bad).is_err(), "{bad}");
+            assert_eq!(c.ring_size, param("ring_size").default, "{bad}");
+        }
+        param("yield_when_idle").parse_into(&mut c, "Never").expect("choice");
+        assert_eq!(c.yield_when_idle, 1);
+    }
+
+    #[test]
+    fn misspelt_names_get_the_nearest() {
+        assert_eq!(unknown_variable("FI_RUSTMX_STATS"), None);
+        assert_eq!(unknown_variable("FI_OTHER"), None);
+        let w = unknown_variable("FI_RUSTMX_EAGER_MXA").expect("warned");
+        assert!(w.contains("FI_RUSTMX_EAGER_MAX"), "{w}");
+        let w = unknown_variable("FI_RUSTMX_QQQQQQQQQQQQ").expect("warned");
+        assert!(!w.contains("did you mean"), "{w}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The one error type of the engine.
+//!
+//! Each variant says what happened and, where a user can act, what to do. `capi/src/boundary.rs`
+//! maps variants to libfabric's error numbers and nothing else does.
+
+use thiserror::Error;
+
+/// Why an operation was refused or failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// No room right now: read completions, then try again.
+    #[error("no room at the moment; read completions and try again")]
+    Again,
+    /// No message matches (peek, claim).
+    #[error("no message matches")]
+    NoMessage,
+    /// The receive was cancelled by the application.
+    #[error("cancelled")]
+    Cancelled,
+    /// The message was longer than the buffer posted for it.
+    #[error("the message is longer than the buffer posted for it")]
+    Truncated,
+    /// The address handle names no entry of the bound address vector.
+    #[error("no such address in the address vector; insert it with fi_av_insert first")]
+    UnknownAddress,
+    /// Nothing listens at the peer's address.
+    #[error("nothing listens at the peer's address: it exited, or runs in another network namespace")]
+    Refused,
+    /// The peer is on another host.
+    #[error("the peer is on another host; this version of rustmx reaches peers on the same host only")]
+    Unreachable,
+    /// First contact did not succeed in time.
+    #[error("first contact timed out; did the peer start? (FI_RUSTMX_CONNECT_TIMEOUT sets the limit)")]
+    TimedOut,
+    /// The peer's process died or closed its endpoint while the operation waited for it.
+    #[error("the peer's process ended or closed its endpoint")]
+    PeerGone,
+    /// The peer wrote something into shared memory that no rustmx writes; it was disconnected.
+    #[error("the peer wrote garbage into its ring and was disconnected")]
+    Corrupt,
+    /// The peer runs as another user.
+    #[error("the peer runs as another user; rustmx connects processes of one user only")]
+    Permission,
+    /// The peer speaks another version of the protocol.
+    #[error("the peer runs an incompatible version of rustmx; install the same version everywhere")]
+    Version,
+    /// An argument is out of range or makes no sense.
+    #[error("invalid argument")]
+    Invalid,
+    /// The object is not in the state the call needs (not enabled, not bound, closed).
+    #[error("the object is not in the state that this call needs (not enabled, or not bound)")]
+    BadState,
+    /// The address is already used by another process.
+    #[error("another process already listens at this service; choose another port")]
+    AddressInUse,
+    /// The message is longer than the limit that applies to the call.
+    #[error("the message is too long for this call")]
+    TooLong,
+    /// Out of memory, descriptors or another resource of the machine.
+    #[error("out of memory or file descriptors; check ulimit -n and the memory limit of the container")]
+    NoResources,
+    /// The object is still used by another one.
+    #[error("the object is still in use")]
+    Busy,
+    /// This process is a fork of the one that opened the provider.
+    #[error("rustmx is inert in a forked child; only the process that opened it may communicate")]
+    Forked,
+    /// Not offered.
+    #[error("not supported")]
+    Unsupported,
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,4 @@
+//! engine
+pub mod config;
+pub mod error;
+pub mod types;
