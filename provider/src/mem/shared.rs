@@ -1,0 +1,159 @@
+//! The only view of memory that another process may write, or read while we write.
+//!
+//! Two rules. Words are touched only as atomics; payload is copied *once* by `memcpy` between raw pointers, and no
+//! reference to it ever exists. The bytes a hostile peer changes during a copy are its own payload; whatever the engine acts on (headers,
+//! positions, lengths) is loaded once as an atomic word and validated from that private copy.
+//!
+//! Every access is bounds-checked: offsets come from the engine's own cursors, so a failure is our bug and panics.
+#![expect(unsafe_code)]
+// UNSAFETY: turns a mapping into atomics and raw copies.
+
+use super::atomic::Words;
+use super::user::{self, UserSeg};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+/// Keeps memory mapped as long as any view of it lives.
+///
+/// # Safety
+/// `base()..base()+len()` must stay valid for reads (and, if `writable()`, for writes) until the value is dropped,
+/// must be 64-byte aligned, and must only ever be accessed through atomics or raw copies.
+pub unsafe trait Backing: Send + Sync {
+    /// First byte.
+    fn base(&self) -> NonNull<u8>;
+    /// Bytes.
+    fn len(&self) -> usize;
+    /// Whether stores are allowed.
+    fn writable(&self) -> bool;
+}
+
+/// A window into a [`Backing`]. Clones share it.
+#[derive(Clone)]
+pub struct SharedMem {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    owner: Arc<dyn Backing>,
+}
+
+// SAFETY: the pointer is only used for atomics and raw copies (Backing's contract), which are sound from any thread.
+unsafe impl Send for SharedMem {}
+
+impl SharedMem {
+    /// The whole of `owner`.
+    pub fn new(owner: Arc<dyn Backing>) -> SharedMem {
+        SharedMem { base: owner.base(), len: owner.len(), writable: owner.writable(), owner }
+    }
+
+    /// The part from byte `start` on, `len` bytes long. Panics if that is not inside, or not on a line.
+    pub fn slice(&self, start: usize, len: usize) -> SharedMem {
+        assert!(start.is_multiple_of(64) && start <= self.len && len <= self.len - start);
+        // SAFETY: start <= self.len, checked above.
+        let base = unsafe { self.base.add(start) };
+        SharedMem { base, len, writable: self.writable, owner: self.owner.clone() }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "offset {offset}+{len} of {}", self.len);
+        // SAFETY: inside the mapping, checked above; Backing keeps it mapped.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies `len` bytes of application memory (`iov` from `skip` on) to `offset`.
+    #[inline]
+    pub fn fill(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) {
+        assert!(self.writable);
+        // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap our segments.
+        unsafe { user::gather(iov, skip, len, self.at(offset, len)) };
+    }
+
+    /// Copies `len` bytes at `offset` to application memory (`iov` from `skip` on). Returns the bytes that fitted.
+    #[inline]
+    pub fn drain(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
+        // SAFETY: `at` checked the range; application memory does not overlap our segments.
+        unsafe { user::scatter(iov, skip, len, self.at(offset, len)) }
+    }
+
+    /// Appends `len` bytes at `offset` to `out`.
+    pub fn append_to(&self, offset: usize, len: usize, out: &mut Vec<u8>) {
+        out.reserve(len);
+        let from = self.at(offset, len);
+        // SAFETY: `at` checked the source; `reserve` made room for len bytes after out.len(), which the copy initialises.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+    }
+
+    /// Asks the cache for the line at `offset`, to be written soon.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        let p = self.at(offset, 1);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of a mapped address has no effect on memory.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.cast_const().cast())
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = p;
+    }
+}
+
+impl Words for SharedMem {
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        let p = self.at(index * 8, 8);
+        // SAFETY: inside the mapping and 8-byte aligned (64-byte aligned base, index*8); accessed only as an atomic
+        // (Backing's contract); the reference cannot outlive `self`, which keeps the mapping.
+        unsafe { AtomicU64::from_ptr(p.cast()) }
+    }
+}
+
+/// Private, zeroed memory with the shape of a segment: for messages to oneself, tests and simulations.
+pub struct Heap {
+    base: NonNull<u8>,
+    layout: std::alloc::Layout,
+}
+
+// SAFETY: plain memory, accessed only through SharedMem.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// `len` zeroed bytes, rounded up to a line.
+    pub fn new(len: usize) -> Arc<Heap> {
+        let layout = std::alloc::Layout::from_size_align(len.next_multiple_of(64).max(64), 4096).expect("a segment is small");
+        // SAFETY: the layout has a size above zero.
+        let p = unsafe { std::alloc::alloc_zeroed(layout) };
+        let base = NonNull::new(p).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Arc::new(Heap { base, layout })
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; no view outlives the Arc.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: owned until drop, 4096-byte aligned, handed out only here.
+unsafe impl Backing for Heap {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+    fn writable(&self) -> bool {
+        true
+    }
+}

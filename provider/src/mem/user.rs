@@ -1,0 +1,190 @@
+//! Application memory: buffers that a libfabric client lends us until the operation completes.
+//!
+//! A [`UserSeg`] can be made only by an `unsafe fn` (called in `capi/src/convert.rs`); from then on copies are safe
+//! calls. Scatter/gather is the general case: everything takes a slice of segments.
+#![expect(unsafe_code)]
+// UNSAFETY: raw application pointers are stored and copied through here and nowhere else.
+
+use smallvec::SmallVec;
+
+/// One contiguous piece of application memory.
+#[derive(Clone, Copy, Debug)]
+pub struct UserSeg {
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a UserSeg is an address and a length; whoever holds the engine's `&mut` may use it from
+// any thread, as the contract of `UserSeg::new` does not tie the memory to a thread.
+unsafe impl Send for UserSeg {}
+
+/// The segments of one operation, kept while it is pending. One segment needs no heap.
+pub type UserIov = SmallVec<[UserSeg; 1]>;
+
+impl UserSeg {
+    /// Wraps application memory.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` must stay valid for reads (a send) or writes (a receive) until the operation it is
+    /// given to has completed, as fi_msg(3) demands of the application. `ptr` may be null if `len` is 0.
+    pub unsafe fn new(ptr: *mut u8, len: usize) -> UserSeg {
+        UserSeg { ptr, len }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address, as reported in completions (`buf`).
+    pub fn address(&self) -> usize {
+        self.ptr as usize
+    }
+
+    /// The part from `skip` on, at most `len` bytes; clipped to the segment.
+    pub fn part(&self, skip: usize, len: usize) -> UserSeg {
+        let skip = skip.min(self.len);
+        UserSeg { ptr: self.ptr.wrapping_add(skip), len: len.min(self.len - skip) }
+    }
+}
+
+/// Total bytes of a segment list.
+pub fn total_len(iov: &[UserSeg]) -> usize {
+    match iov {
+        [one] => one.len,
+        many => many.iter().fold(0usize, |n, s| n.saturating_add(s.len)),
+    }
+}
+
+/// The list that covers bytes `skip..skip+len` of `iov`.
+pub fn window(iov: &[UserSeg], mut skip: usize, mut len: usize) -> UserIov {
+    let mut out = UserIov::new();
+    for seg in iov {
+        if skip >= seg.len {
+            skip -= seg.len;
+            continue;
+        }
+        let part = seg.part(skip, len);
+        skip = 0;
+        len -= part.len;
+        out.push(part);
+        if len == 0 {
+            break;
+        }
+    }
+    out
+}
+
+/// Calls `copy(segment pointer, offset from start of the window, bytes)` for each contiguous piece of
+/// `iov[skip..skip+len]`, and returns how many bytes that were (less than `len` if `iov` is shorter).
+fn pieces(iov: &[UserSeg], mut skip: usize, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) -> usize {
+    if let [one] = iov
+        && skip + len <= one.len
+    {
+        copy(one.ptr.wrapping_add(skip), 0, len);
+        return len;
+    }
+    let mut done = 0;
+    for seg in iov {
+        if skip >= seg.len {
+            skip -= seg.len;
+            continue;
+        }
+        let n = (seg.len - skip).min(len - done);
+        copy(seg.ptr.wrapping_add(skip), done, n);
+        done += n;
+        skip = 0;
+        if done == len {
+            break;
+        }
+    }
+    done
+}
+
+/// Gathers `len` bytes of `iov`, from `skip` on, to `dst`. Returns the bytes copied.
+///
+/// # Safety
+/// `dst..dst+len` must be valid for writes and not overlap the application's memory.
+pub unsafe fn gather(iov: &[UserSeg], skip: usize, len: usize, dst: *mut u8) -> usize {
+    pieces(iov, skip, len, |p, at, n| {
+        // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); dst by ours.
+        unsafe { core::ptr::copy_nonoverlapping(p, dst.add(at), n) }
+    })
+}
+
+/// Scatters `len` bytes from `src` over `iov`, from `skip` on. Returns the bytes copied.
+///
+/// # Safety
+/// `src..src+len` must be valid for reads and not overlap the application's memory.
+pub unsafe fn scatter(iov: &[UserSeg], skip: usize, len: usize, src: *const u8) -> usize {
+    pieces(iov, skip, len, |p, at, n| {
+        // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); src by ours.
+        unsafe { core::ptr::copy_nonoverlapping(src.add(at), p, n) }
+    })
+}
+
+/// Scatters private bytes over `iov` from `skip` on; what does not fit is left out. Returns the bytes copied.
+pub fn scatter_bytes(iov: &[UserSeg], skip: usize, src: &[u8]) -> usize {
+    // SAFETY: `src` is a live slice; engine-private memory never overlaps what the application lent us.
+    unsafe { scatter(iov, skip, src.len(), src.as_ptr()) }
+}
+
+/// Gathers `len` bytes of `iov` from `skip` on, at the end of `out`.
+pub fn gather_into(iov: &[UserSeg], skip: usize, len: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + len, 0);
+    // SAFETY: `out` holds `len` bytes after `start`; engine-private memory never overlaps application memory.
+    let n = unsafe { gather(iov, skip, len, out.as_mut_ptr().add(start)) };
+    out.truncate(start + n);
+}
+
+/// A segment over a live buffer, for tests and simulations that keep the buffer alive themselves.
+#[cfg(any(test, feature = "testing"))]
+pub fn of_slice(buf: &mut [u8]) -> UserSeg {
+    UserSeg { ptr: buf.as_mut_ptr(), len: buf.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn gather_scatter_window_agree_with_flat_bytes(
+            cuts in proptest::collection::vec(0usize..9, 0..6), skip in 0usize..30, len in 0usize..40,
+        ) {
+            let total: usize = cuts.iter().sum();
+            let mut bytes: Vec<u8> = (0..total as u8).collect();
+            let flat = bytes.clone();
+            let mut iov = UserIov::new();
+            let mut rest = &mut bytes[..];
+            for c in &cuts {
+                let (a, b) = rest.split_at_mut(*c);
+                iov.push(of_slice(a));
+                rest = b;
+            }
+            prop_assert_eq!(total_len(&iov), total);
+            let expect: Vec<u8> = flat.iter().copied().skip(skip).take(len).collect();
+            let mut got = Vec::new();
+            gather_into(&iov, skip, len, &mut got);
+            prop_assert_eq!(&got, &expect);
+            let mut again = Vec::new();
+            gather_into(&window(&iov, skip, len), 0, len, &mut again);
+            prop_assert_eq!(&again, &expect);
+            let fresh: Vec<u8> = (100..100 + len as u8).collect();
+            let n = scatter_bytes(&iov, skip, &fresh);
+            prop_assert_eq!(n, expect.len());
+            let mut want = flat.clone();
+            for (i, b) in fresh.iter().take(n).enumerate() { want[skip + i] = *b; }
+            let mut now = Vec::new();
+            gather_into(&iov, 0, total, &mut now);
+            prop_assert_eq!(now, want);
+        }
+    }
+}

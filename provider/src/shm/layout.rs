@@ -1,0 +1,58 @@
+//! The map of a segment: see `docs/adr/0004-ring.md` for who may write what.
+//!
+//! ```text
+//! line 0  card      word 0 magic, 1 version, 2 bytes
+//! line 1  progress  word 0 consumed, 1 credit
+//! line 2  stance    word 0 hot, 1 slot, 2 state
+//! line 3  spare
+//! line 4… ring
+//! ```
+//! Lines 0 and 1 share a 128-byte sector, so that the adjacent-line prefetcher never drags `stance` (read on each
+//! send) along with `progress` (written in each poll).
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+/// 64-bit words of a line.
+pub const LINE_WORDS: usize = LINE / 8;
+/// Lines before the ring.
+pub const CONTROL_LINES: usize = 4;
+/// Bytes of a page; segments are whole pages.
+pub const PAGE: usize = 4096;
+/// Smallest segment that holds a usable ring.
+pub const MIN_SEGMENT: usize = 2 * PAGE;
+/// Largest segment that a peer may announce.
+pub const MAX_SEGMENT: usize = 1 << 20;
+
+/// Word index of `card.magic`.
+pub const CARD_MAGIC: usize = 0;
+/// Word index of `card.version`.
+pub const CARD_VERSION: usize = 1;
+/// Word index of `card.bytes`.
+pub const CARD_BYTES: usize = 2;
+/// Word index of `progress.consumed`: lines of the other ring that the owner has read.
+pub const CONSUMED: usize = LINE_WORDS;
+/// Word index of `progress.credit`: payload bytes, since the start, that the other side may send unmatched.
+pub const CREDIT: usize = LINE_WORDS + 1;
+/// Word index of `stance.hot`: 0 = cold (set your bell bit), 1 = polled directly.
+pub const HOT: usize = 2 * LINE_WORDS;
+/// Word index of `stance.slot`: the other side's bit in the owner's bell.
+pub const SLOT: usize = 2 * LINE_WORDS + 1;
+/// Word index of `stance.state`: [`OPEN`] or [`CLOSED`].
+pub const STATE: usize = 2 * LINE_WORDS + 2;
+
+/// The owner is there.
+pub const OPEN: u64 = 0;
+/// The owner closed its endpoint in good order; nothing follows in the ring.
+pub const CLOSED: u64 = 1;
+
+/// First word of every segment: "rustmx" and the layout's generation.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rustmx\x00\x01");
+/// Version of the layout and of the records in it.
+pub const VERSION: u64 = 1;
+
+const _: () = assert!(CONSUMED * 8 / 128 == 0 && HOT * 8 / 128 == 1);
+
+/// Lines of the ring in a segment of `bytes`.
+pub const fn ring_lines(bytes: usize) -> u32 {
+    (bytes / LINE - CONTROL_LINES) as u32
+}

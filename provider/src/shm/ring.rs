@@ -1,0 +1,233 @@
+//! The record ring: one writer, one reader, lines of 64 bytes, records of consecutive lines.
+//!
+//! ```text
+//!            head (reader)          tail (writer)
+//!              v                      v
+//!   ... free | record | record       | 0 | 0 | free ...
+//!              ^ first word != 0       ^ first word == 0: "nothing here yet"
+//! ```
+//!
+//! * `Producer` and `Consumer` hold all positions privately; the shared memory holds only the records. A record is
+//!   valid when the first word of its first line is not zero.
+//! * Before a record is published the first word of the line after it is zero (`clean`), so payload of an earlier lap is never
+//!   taken for a header. Clearing runs one line ahead of the tail when there is room.
+//! * A record never wraps: [`SKIP`] covers the lines up to the end.
+//! * Positions count lines and wrap at 2^32; a ring is far smaller.
+//!
+//! Ordering pairs: `R1` (publish, release) ↔ `A1` (peek, acquire): a header that is seen has all its lines behind it, and the
+//! zero after it. `R2` (the reader's position, stored by the link with release after its copies) ↔ `A2` (loaded by the
+//! link with acquire before [`Producer::acked`]): the writer reuses lines only after the reader's copies from them.
+
+use super::layout::{LINE, LINE_WORDS};
+use crate::mem::atomic::{Ordering, Words};
+
+/// First byte of a header word that covers the rest of a lap. Bits 8..16: low byte of the position; bits 16..32: lines.
+pub const SKIP: u64 = 1;
+
+/// The reader's position went backwards or past what was written: the peer is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadPosition;
+
+/// Lines that a record of `bytes` (header, body, payload) takes.
+#[inline]
+pub const fn lines_for(bytes: usize) -> u32 {
+    bytes.div_ceil(LINE) as u32
+}
+
+/// The writing end.
+pub struct Producer<M> {
+    mem: M,
+    lines: u32,
+    tail: u32,
+    written: u32,
+    acked: u32,
+    clean: u32,
+}
+
+impl<M: Words> Producer<M> {
+    /// Over `lines` lines of zeroed memory.
+    pub fn new(mem: M, lines: u32) -> Self {
+        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines }
+    }
+
+    /// Lines written since the start (wrapping).
+    #[inline]
+    pub fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// Lines known to be consumed (wrapping).
+    #[inline]
+    pub fn acked(&self) -> u32 {
+        self.acked
+    }
+
+    /// Lines of the ring.
+    pub fn lines(&self) -> u32 {
+        self.lines
+    }
+
+    /// Lines not in the reader's hands, as far as known.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.lines - self.written.wrapping_sub(self.acked)
+    }
+
+    /// Takes note of the reader's position (loaded with acquire: A2).
+    #[inline]
+    pub fn ack(&mut self, position: u32) -> Result<(), BadPosition> {
+        let ahead = position.wrapping_sub(self.acked);
+        if ahead > self.written.wrapping_sub(self.acked) {
+            return Err(BadPosition);
+        }
+        self.acked = position;
+        Ok(())
+    }
+
+    /// Room for a record of `need` lines while `keep` lines stay free besides: the byte offset of the
+    /// record in the ring, or `None`. May publish a skip record. Nothing is visible until [`publish`](Self::publish).
+    #[inline]
+    pub fn reserve(&mut self, need: u32, keep: u32) -> Option<usize> {
+        let to_end = self.lines - self.tail;
+        let skip = if need > to_end { to_end } else { 0 };
+        // One line more than the record: the cleared word behind it.
+        if self.free() < skip + need + 1 + keep {
+            return None;
+        }
+        if skip > 0 {
+            self.publish_first(skip, SKIP | u64::from(self.written & 0xff) << 8 | u64::from(skip) << 16);
+        }
+        Some(self.tail as usize * LINE)
+    }
+
+    /// Publishes the record that was written at the reserved offset: `lines` long, `head` its first three words
+    /// (`head[0]` must not be zero). Returns the position behind it: it is consumed once [`acked`](Self::acked) reaches that.
+    #[inline]
+    pub fn publish(&mut self, lines: u32, head: [u64; 3]) -> u32 {
+        let base = self.tail as usize * LINE_WORDS;
+        self.mem.word(base + 1).store(head[1], Ordering::Relaxed);
+        self.mem.word(base + 2).store(head[2], Ordering::Relaxed);
+        self.publish_first(lines, head[0]);
+        self.written
+    }
+
+    #[inline]
+    fn publish_first(&mut self, lines: u32, word: u64) {
+        debug_assert!(word != 0 && lines > 0 && lines <= self.lines - self.tail);
+        if self.clean <= lines {
+            self.clear(lines);
+            self.clean = lines + 1;
+        }
+        // R1
+        self.mem.word(self.tail as usize * LINE_WORDS).store(word, Ordering::Release);
+        self.tail = self.line_after(lines);
+        self.written = self.written.wrapping_add(lines);
+        self.clean -= lines;
+        // Off the critical path: the next one-line record will find its successor cleared.
+        if self.clean < 2 && self.free() >= 2 {
+            self.clear(1);
+            self.clean = 2;
+        }
+    }
+
+    #[inline]
+    fn clear(&self, ahead: u32) {
+        let line = self.line_after(ahead);
+        self.mem.word(line as usize * LINE_WORDS).store(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn line_after(&self, n: u32) -> u32 {
+        let at = self.tail + n;
+        if at >= self.lines { at - self.lines } else { at }
+    }
+}
+
+/// What [`Consumer::peek`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Peeked {
+    /// Nothing new.
+    Empty,
+    /// A record: its first three words, copied once.
+    Record([u64; 3]),
+    /// A skip record that no writer of ours writes.
+    Corrupt,
+}
+
+/// The reading end.
+pub struct Consumer<M> {
+    mem: M,
+    lines: u32,
+    head: u32,
+    consumed: u32,
+}
+
+impl<M: Words> Consumer<M> {
+    /// Over the memory that a [`Producer`] of `lines` lines writes.
+    pub fn new(mem: M, lines: u32) -> Self {
+        Consumer { mem, lines, head: 0, consumed: 0 }
+    }
+
+    /// Lines consumed since the start (wrapping): to be published with release (R2).
+    #[inline]
+    pub fn consumed(&self) -> u32 {
+        self.consumed
+    }
+
+    /// Lines from the head to the end of the lap: no record is longer.
+    #[inline]
+    pub fn contiguous(&self) -> u32 {
+        self.lines - self.head
+    }
+
+    /// Byte offset of the record at the head.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.head as usize * LINE
+    }
+
+    /// Whether a poll would find something: one load.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.mem.word(self.head as usize * LINE_WORDS).load(Ordering::Relaxed) != 0
+    }
+
+    /// Looks at the head.
+    #[inline]
+    pub fn peek(&mut self) -> Peeked {
+        // A ring holds at most one skip between two records.
+        for _ in 0..2 {
+            let base = self.head as usize * LINE_WORDS;
+            let first = self.mem.word(base).load(Ordering::Acquire); // A1
+            if first == 0 {
+                return Peeked::Empty;
+            }
+            if first & 0xff != SKIP {
+                let tag = self.mem.word(base + 1).load(Ordering::Relaxed);
+                let data = self.mem.word(base + 2).load(Ordering::Relaxed);
+                return Peeked::Record([first, tag, data]);
+            }
+            if first >> 8 != u64::from(self.consumed & 0xff) | u64::from(self.lines - self.head) << 8 {
+                return Peeked::Corrupt;
+            }
+            self.release(self.lines - self.head);
+        }
+        Peeked::Corrupt
+    }
+
+    /// Gives back the record at the head, `lines` long (validated by the caller: at least 1, at most
+    /// [`contiguous`](Self::contiguous)).
+    #[inline]
+    pub fn release(&mut self, lines: u32) {
+        debug_assert!(lines > 0 && lines <= self.contiguous());
+        self.head += lines;
+        if self.head == self.lines {
+            self.head = 0;
+        }
+        self.consumed = self.consumed.wrapping_add(lines);
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! The ring against a naive queue (proptest), and every interleaving of a small one (loom).
+
+#[cfg(not(loom))]
+mod model {
+    use super::super::*;
+    use crate::mem::shared::{Heap, SharedMem};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Write { lines: u32, keep: u32 },
+        Read,
+        Ack,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            3 => (1u32..5, 0u32..3).prop_map(|(lines, keep)| Op::Write { lines, keep }),
+            3 => Just(Op::Read),
+            1 => Just(Op::Ack),
+        ]
+    }
+
+    /// Payload words are filled with values that would pass for headers, so stale payload taken for a
+    /// header shows up at once.
+    fn fill(mem: &SharedMem, offset: usize, lines: u32, stamp: u64) {
+        for w in 3..lines as usize * LINE_WORDS {
+            mem.word(offset / 8 + w).store(stamp << 8 | 2, Ordering::Relaxed);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+        #[test]
+        fn behaves_like_a_queue(ring_lines in 6u32..20, ops in proptest::collection::vec(op(), 0..400)) {
+            let mem = SharedMem::new(Heap::new(ring_lines as usize * LINE));
+            let mut tx = Producer::new(mem.clone(), ring_lines);
+            let mut rx = Consumer::new(mem.clone(), ring_lines);
+            let mut oracle: VecDeque<(u64, u32)> = VecDeque::new();
+            let mut stamp = 1u64;
+            for op in ops {
+                match op {
+                    Op::Write { lines, keep } => {
+                        if let Some(offset) = tx.reserve(lines, keep) {
+                            prop_assert!(offset / LINE + lines as usize <= ring_lines as usize);
+                            fill(&mem, offset, lines, stamp);
+                            tx.publish(lines, [stamp << 8 | 2, stamp, !stamp]);
+                            oracle.push_back((stamp, lines));
+                            stamp += 1;
+                        } else {
+                            // Refused only when a naive ring with one spare line and a skip would refuse.
+                            prop_assert!(tx.free() < 2 * lines + 1 + keep);
+                        }
+                    }
+                    Op::Read => match rx.peek() {
+                        Peeked::Record(head) => {
+                            let (want, lines) = oracle.pop_front().expect("a record that was never written");
+                            prop_assert_eq!(head, [want << 8 | 2, want, !want]);
+                            prop_assert!(lines <= rx.contiguous());
+                            rx.release(lines);
+                        }
+                        Peeked::Empty => prop_assert!(oracle.is_empty(), "a record was lost"),
+                        Peeked::Corrupt => prop_assert!(false, "corrupt"),
+                    },
+                    Op::Ack => prop_assert!(tx.ack(rx.consumed()).is_ok()),
+                }
+                prop_assert!(tx.written().wrapping_sub(tx.acked()) <= ring_lines);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lying_reader_is_caught() {
+        let mem = SharedMem::new(Heap::new(8 * LINE));
+        let mut tx = Producer::new(mem, 8);
+        tx.reserve(2, 0).expect("room");
+        tx.publish(2, [2, 0, 0]);
+        assert_eq!(tx.ack(3), Err(BadPosition));
+        assert_eq!(tx.ack(2), Ok(()));
+        assert_eq!(tx.ack(1), Err(BadPosition));
+    }
+
+    #[test]
+    fn a_lying_writer_is_caught() {
+        let mem = SharedMem::new(Heap::new(8 * LINE));
+        let mut rx = Consumer::new(mem.clone(), 8);
+        for bad in [SKIP, SKIP | 7 << 16, SKIP | 1 << 8 | 8 << 16, SKIP | 9 << 16, SKIP | 8 << 16 | 1 << 40] {
+            mem.word(0).store(bad, Ordering::Relaxed);
+            assert_eq!(rx.peek(), Peeked::Corrupt, "{bad:#x}");
+        }
+        // A skip of the whole lap that comes back to itself must not spin.
+        mem.word(0).store(SKIP | 8 << 16, Ordering::Relaxed);
+        assert_eq!(rx.peek(), Peeked::Corrupt);
+    }
+
+    #[test]
+    fn positions_wrap_at_32_bits() {
+        let mem = SharedMem::new(Heap::new(8 * LINE));
+        let mut tx = Producer::new(mem.clone(), 8);
+        let mut rx = Consumer::new(mem, 8);
+        for start in [&mut tx.written, &mut tx.acked, &mut rx.consumed] {
+            *start = u32::MAX - 2;
+        }
+        for i in 0..20u64 {
+            tx.reserve(3, 0).expect("room");
+            tx.publish(3, [i << 8 | 2, 0, 0]);
+            assert!(matches!(rx.peek(), Peeked::Record([w, ..]) if w == i << 8 | 2));
+            rx.release(3);
+            tx.ack(rx.consumed()).expect("ack");
+        }
+    }
+}
+
+#[cfg(loom)]
+mod interleavings {
+    use super::super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64;
+
+    /// Three records of one and two lines through a ring of four, the reader's position handed back through a word:
+    /// every interleaving delivers each record once, in order, with its payload.
+    #[test]
+    fn writer_and_reader() {
+        loom::model(|| {
+            const LINES: u32 = 4;
+            let mem: Arc<Vec<AtomicU64>> =
+                Arc::new((0..LINES as usize * LINE_WORDS).map(|_| AtomicU64::new(0)).collect());
+            let consumed = Arc::new(AtomicU64::new(0));
+            let (writer_mem, seen) = (mem.clone(), consumed.clone());
+            let writer = loom::thread::spawn(move || {
+                let mut tx = Producer::new(writer_mem.clone(), LINES);
+                for (stamp, lines) in [(1u64, 1u32), (2, 2), (3, 1)] {
+                    let offset = loop {
+                        tx.ack(seen.load(Ordering::Acquire) as u32).expect("honest reader"); // A2
+                        if let Some(o) = tx.reserve(lines, 0) {
+                            break o;
+                        }
+                        loom::thread::yield_now();
+                    };
+                    for w in [3, lines as usize * LINE_WORDS - 1] {
+                        writer_mem.word(offset / 8 + w).store(stamp << 8 | 2, Ordering::Relaxed);
+                    }
+                    if lines == 2 {
+                        // The first word of the second line looks like a header.
+                        writer_mem.word(offset / 8 + LINE_WORDS).store(stamp << 8 | 2, Ordering::Relaxed);
+                    }
+                    tx.publish(lines, [stamp << 8 | 2, stamp, 0]);
+                }
+            });
+            let mut rx = Consumer::new(mem.clone(), LINES);
+            for (stamp, lines) in [(1u64, 1u32), (2, 2), (3, 1)] {
+                let head = loop {
+                    match rx.peek() {
+                        Peeked::Record(head) => break head,
+                        Peeked::Empty => loom::thread::yield_now(),
+                        Peeked::Corrupt => panic!("corrupt"),
+                    }
+                };
+                assert_eq!(head, [stamp << 8 | 2, stamp, 0]);
+                let base = rx.offset() / 8;
+                for w in [3, lines as usize * LINE_WORDS - 1] {
+                    assert_eq!(mem.word(base + w).load(Ordering::Relaxed), stamp << 8 | 2);
+                }
+                rx.release(lines);
+                consumed.store(u64::from(rx.consumed()), Ordering::Release); // R2
+            }
+            assert_eq!(rx.peek(), Peeked::Empty);
+            writer.join().expect("writer");
+        });
+    }
+}

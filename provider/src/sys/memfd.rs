@@ -1,0 +1,115 @@
+//! Sealed, reserved, nameless shared memory: `memfd_create(2)`, `fallocate(2)`, `F_ADD_SEALS` (fcntl(2)).
+//!
+//! What is created here cannot shrink (no SIGBUS for those who map it), has its pages reserved (no SIGBUS on a full
+//! machine), and, if `exclusive`, cannot be mapped for writing by anybody but its creator.
+#![expect(unsafe_code)]
+// UNSAFETY: mmap, munmap and madvise.
+
+use crate::mem::shared::Backing;
+use core::ptr::NonNull;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::sync::Arc;
+
+/// A mapping that lasts as long as this value.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: owns its mapping; accessed only through SharedMem's atomics and raw copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+// SAFETY: page-aligned, mapped until drop; neither shrinkable (sealed) nor unmapped by anybody else.
+unsafe impl Backing for Mapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn writable(&self) -> bool {
+        self.writable
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // A forked child does not have the mapping (MADV_DONTFORK); something else may be there.
+        if super::fork::in_child() {
+            return;
+        }
+        // SAFETY: mapped by `map` below with this base and length, and no view outlives the Arc around us.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn map(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
+    let prot = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    // SAFETY: a fresh shared mapping at an address of the kernel's choice disturbs nothing.
+    let p = unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+    // SAFETY: advises on the mapping just made. A child must not share (and then scribble on) our rings.
+    let _ = unsafe { rustix::mm::madvise(p, len, Advice::LinuxDontFork) };
+    let base = NonNull::new(p.cast()).ok_or(Errno::NOMEM)?;
+    Ok(Arc::new(Mapping { base, len, writable }))
+}
+
+/// Creates `len` zeroed bytes (whole pages), mapped for writing here. With `exclusive` nobody else can ever map it
+/// writable (Linux 5.1 and later; older kernels leave that promise out). The descriptor is for passing on.
+pub fn create(name: &str, len: usize, exclusive: bool) -> Result<(OwnedFd, Arc<Mapping>), Errno> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, len as u64)?;
+    // Reserve now: a tmpfs without room must say so here, not by SIGBUS at the first store.
+    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+    let mapping = map(&fd, len, true)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW;
+    if exclusive && rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::FUTURE_WRITE | SealFlags::SEAL).is_ok() {
+        return Ok((fd, mapping));
+    }
+    rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::SEAL)?;
+    Ok((fd, mapping))
+}
+
+/// Maps what a peer sent: exactly `len` bytes, sealed against shrinking, or `EINVAL`.
+pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
+    let fd = fd.as_fd();
+    let size = rustix::fs::fstat(fd)?.st_size;
+    if u64::try_from(size).ok() != Some(len as u64) || len == 0 {
+        return Err(Errno::INVAL);
+    }
+    if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+        return Err(Errno::INVAL);
+    }
+    map(fd, len, writable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::atomic::{Ordering, Words};
+    use crate::mem::shared::SharedMem;
+
+    #[test]
+    fn a_reader_sees_stores_and_cannot_get_write_access() {
+        let (fd, mine) = create("test", 8192, true).expect("memfd");
+        let theirs = attach(&fd, 8192, false).expect("attach");
+        SharedMem::new(mine).word(3).store(42, Ordering::Release);
+        assert_eq!(SharedMem::new(theirs).word(3).load(Ordering::Acquire), 42);
+        assert_eq!(attach(&fd, 8192, true).expect_err("sealed"), Errno::PERM);
+        assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
+        assert_eq!(attach(&fd, 4096, false).expect_err("size"), Errno::INVAL);
+    }
+
+    #[test]
+    fn an_unsealed_descriptor_is_refused() {
+        let fd = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+        rustix::fs::ftruncate(&fd, 4096).expect("size");
+        assert_eq!(attach(&fd, 4096, false).expect_err("unsealed"), Errno::INVAL);
+    }
+}

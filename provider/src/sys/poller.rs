@@ -1,0 +1,45 @@
+//! One `epoll(7)` instance: which descriptors have something to say.
+
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::mem::MaybeUninit;
+
+/// Watches descriptors for input and for the end of the other side. Level-triggered.
+#[derive(Debug)]
+pub struct Poller {
+    fd: OwnedFd,
+}
+
+impl Poller {
+    /// An empty set.
+    pub fn new() -> Result<Poller, Errno> {
+        Ok(Poller { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    /// Watches `fd`; events carry `token`.
+    pub fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+    }
+
+    /// Gives the watched `fd` another token.
+    pub fn retag(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+    }
+
+    /// Stops watching `fd`, which stays open.
+    pub fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.fd, fd);
+    }
+
+    /// The tokens of descriptors that are ready now; never waits.
+    pub fn ready(&self, tokens: &mut Vec<u64>) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); 64];
+        tokens.clear();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Ok((events, _)) = epoll::wait(&self.fd, &mut events, Some(&zero)) {
+            tokens.extend(events.iter().map(|e| e.data.u64()));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Abstract unix sockets of type `SOCK_SEQPACKET` (unix(7)): message borders, credentials of the other side, descriptors in
+//! flight, and an end-of-file however the other process ends. Everything is non-blocking and close-on-exec.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+/// Descriptors that one message may carry.
+pub const MAX_FDS: usize = 2;
+
+fn socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// Listens at an abstract name. `EADDRINUSE` if somebody else does.
+pub fn listen(name: &str) -> Result<OwnedFd, Errno> {
+    let fd = socket()?;
+    rustix::net::bind(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    // Capped by net.core.somaxconn; when it is full, connecting peers try again.
+    rustix::net::listen(&fd, 4096)?;
+    Ok(fd)
+}
+
+/// Connects to an abstract name. `EAGAIN`: the backlog is full, try again; `ECONNREFUSED`: nobody listens.
+pub fn connect(name: &str) -> Result<OwnedFd, Errno> {
+    let fd = socket()?;
+    rustix::net::connect(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(fd)
+}
+
+/// Takes the next connection, `EAGAIN` if there is none.
+pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+}
+
+/// Who is at the other end, by the kernel's word (SO_PEERCRED).
+#[derive(Clone, Copy, Debug)]
+pub struct PeerCred {
+    /// Process id, as seen from here; 0 if it lives in a namespace we cannot see.
+    pub pid: i32,
+    /// Whether it runs as our effective user.
+    pub same_user: bool,
+}
+
+/// Credentials of the other end.
+pub fn peer_cred(fd: impl AsFd) -> Result<PeerCred, Errno> {
+    let cred = sockopt::socket_peercred(fd)?;
+    Ok(PeerCred {
+        pid: cred.pid.as_raw_nonzero().get(),
+        same_user: cred.uid == rustix::process::geteuid(),
+    })
+}
+
+/// Sends one message with descriptors.
+pub fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let n = rustix::net::sendmsg(
+        fd,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
+    if n == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
+}
+
+/// A received message.
+pub struct Received {
+    /// Its length; 0 is end-of-file.
+    pub len: usize,
+    /// The descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Receives one message into `buf`; `EAGAIN` if there is none, `EMSGSIZE` if it is longer than `buf`.
+pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(
+        fd,
+        &mut [IoSliceMut::new(buf)],
+        &mut control,
+        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let fds = control
+        .drain()
+        .filter_map(|m| match m {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if got.flags.contains(rustix::net::ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok(Received { len: got.bytes, fds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_and_its_descriptor_outlive_the_sender() {
+        let name = format!("rustmx-test/{:x}", crate::sys::host::random());
+        assert_eq!(connect(&name).expect_err("nobody"), Errno::CONNREFUSED);
+        let listener = listen(&name).expect("listen");
+        assert_eq!(listen(&name).expect_err("taken"), Errno::ADDRINUSE);
+        assert_eq!(accept(&listener).expect_err("nobody yet"), Errno::AGAIN);
+        {
+            let tx = connect(&name).expect("connect");
+            assert!(peer_cred(&tx).expect("cred").same_user);
+            let (memfd, _map) = crate::sys::memfd::create("t", 4096, true).expect("memfd");
+            send(&tx, b"hello", &[memfd.as_fd()]).expect("send");
+        }
+        let rx = accept(&listener).expect("accept");
+        let mut buf = [0; 16];
+        let got = recv(&rx, &mut buf).expect("recv");
+        assert_eq!((&buf[..got.len], got.fds.len()), (&b"hello"[..], 1));
+        crate::sys::memfd::attach(&got.fds[0], 4096, false).expect("still there");
+        assert_eq!(recv(&rx, &mut buf).expect("eof").len, 0);
+    }
+}
