@@ -1,7 +1,9 @@
 //! engine
 pub mod config;
 pub mod error;
-pub mod types;
 pub mod mem;
+pub mod peer;
 pub mod shm;
 pub mod sys;
+pub mod types;
+pub mod wire;

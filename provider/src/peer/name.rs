@@ -1,0 +1,283 @@
+//! The name of an endpoint: 48 bytes, the same length for every endpoint of a job (`docs/adr/0005-names.md`).
+//!
+//! ```text
+//!  0  4  "rmx" 0x01            magic and version of this format
+//!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port
+//!  5  1  zero
+//!  6  2  port, network order   of the service, and of the TCP side; 0: none
+//!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified
+//! 24  4  scope id, little endian
+//! 28  4  endpoint index        within its process
+//! 32  8  nonce                 random for each endpoint; 0 in a contact
+//! 40  8  host id               equal where abstract sockets reach; 0 in a contact
+//! ```
+//! The nonce makes the name that of *this* endpoint of *this* process: a restarted process, another endpoint, or the
+//! same loopback address on another host has another one.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Bytes of a name.
+pub const NAME_LEN: usize = 48;
+/// `addr_format` of rustmx names: private to the provider (`FI_PROV_SPECIFIC`, the top bit).
+pub const NAME_FORMAT: u32 = 1 << 31 | 0x0072_6d78;
+
+const MAGIC: [u8; 4] = *b"rmx\x01";
+const CONTACT: u8 = 1;
+const BY_PORT: u8 = 2;
+
+/// What tells endpoints apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    nonce: u64,
+    index: u32,
+}
+
+/// An address to listen at, asked for explicitly (fi_getinfo(3) with a service).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Address; unspecified means any of this host.
+    pub ip: IpAddr,
+    /// Scope of a link-local IPv6 address, else 0.
+    pub scope_id: u32,
+    /// Port, not 0.
+    pub port: u16,
+}
+
+/// A validated endpoint name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name {
+    flags: u8,
+    port: u16,
+    ip: Ipv6Addr,
+    scope_id: u32,
+    index: u32,
+    nonce: u64,
+    host: u64,
+}
+
+impl Name {
+    /// The name of endpoint `index` of this process. `nonce` must not be 0.
+    pub fn new(nonce: u64, index: u32, host: u64, service: Option<Service>) -> Name {
+        debug_assert!(nonce != 0);
+        let s = service.unwrap_or(Service { ip: Ipv6Addr::UNSPECIFIED.into(), scope_id: 0, port: 0 });
+        let flags = if service.is_some() { BY_PORT } else { 0 };
+        Name { flags, port: s.port, ip: v6(s.ip), scope_id: s.scope_id, index, nonce, host }
+    }
+
+    /// The contact address of a service: whoever listens there; its identity is learnt at first contact.
+    pub fn contact(ip: IpAddr, scope_id: u32, port: u16) -> Name {
+        Name { flags: CONTACT | BY_PORT, port, ip: v6(ip), scope_id, index: 0, nonce: 0, host: 0 }
+    }
+
+    /// Reads a name that came from outside.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not exactly a name of this format and version.
+    pub fn from_bytes(b: &[u8]) -> Result<Name> {
+        let b: &[u8; NAME_LEN] = b.try_into().map_err(|_| Error::Invalid)?;
+        let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+        let mut ip = [0u8; 16];
+        ip.copy_from_slice(&b[8..24]);
+        let name = Name {
+            flags: b[4],
+            port: u16::from_be_bytes([b[6], b[7]]),
+            ip: ip.into(),
+            scope_id: u32_at(24),
+            index: u32_at(28),
+            nonce: u64_at(32),
+            host: u64_at(40),
+        };
+        let contact = name.is_contact();
+        let sound = b[..4] == MAGIC
+            && name.flags & !(CONTACT | BY_PORT) == 0
+            && b[5] == 0
+            && (name.nonce == 0) == contact
+            && (name.host == 0) == contact
+            && (name.flags & BY_PORT == 0 || name.port != 0);
+        if sound { Ok(name) } else { Err(Error::Invalid) }
+    }
+
+    /// The 48 bytes.
+    pub fn to_bytes(&self) -> [u8; NAME_LEN] {
+        let mut b = [0; NAME_LEN];
+        b[..4].copy_from_slice(&MAGIC);
+        b[4] = self.flags;
+        b[6..8].copy_from_slice(&self.port.to_be_bytes());
+        b[8..24].copy_from_slice(&self.ip.octets());
+        b[24..28].copy_from_slice(&self.scope_id.to_le_bytes());
+        b[28..32].copy_from_slice(&self.index.to_le_bytes());
+        b[32..40].copy_from_slice(&self.nonce.to_le_bytes());
+        b[40..].copy_from_slice(&self.host.to_le_bytes());
+        b
+    }
+
+    /// Whether the identity is still to be learnt.
+    pub fn is_contact(&self) -> bool {
+        self.flags & CONTACT != 0
+    }
+
+    /// What tells this endpoint from all others; `None` in a contact.
+    pub fn identity(&self) -> Option<Identity> {
+        (!self.is_contact()).then_some(Identity { nonce: self.nonce, index: self.index })
+    }
+
+    /// Whether abstract sockets of a process with host id `host` may reach it. A contact is on this host if its address is.
+    pub fn is_local_to(&self, host: u64, own_address: impl FnOnce(IpAddr) -> bool) -> bool {
+        if self.is_contact() { own_address(self.ip()) } else { self.host == host }
+    }
+
+    /// The abstract socket that its endpoint listens at.
+    pub fn socket_name(&self) -> String {
+        if self.flags & BY_PORT != 0 {
+            format!("rustmx/1/port/{}", self.port)
+        } else {
+            format!("rustmx/1/{:016x}/{}", self.nonce, self.index)
+        }
+    }
+
+    /// Port of the service and of the TCP side, 0 if none.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Address, IPv4 where it is one.
+    pub fn ip(&self) -> IpAddr {
+        IpAddr::V6(self.ip).to_canonical()
+    }
+
+    /// The address to listen at that this name stands for, if it has one.
+    pub fn service(&self) -> Option<Service> {
+        (self.port != 0).then(|| Service { ip: self.ip(), scope_id: self.scope_id, port: self.port })
+    }
+}
+
+fn v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(v4) if v4.is_unspecified() => Ipv6Addr::UNSPECIFIED,
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+/// `rustmx://ADDRESS[%SCOPE]:PORT[#INDEX/NONCE@HOST]`, with `+` before the port of an endpoint that listens by port.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rustmx://")?;
+        match self.ip() {
+            IpAddr::V4(ip) => write!(f, "{ip}")?,
+            IpAddr::V6(ip) if self.scope_id != 0 => write!(f, "[{ip}%{}]", self.scope_id)?,
+            IpAddr::V6(ip) => write!(f, "[{ip}]")?,
+        }
+        write!(f, ":{}", self.port)?;
+        if self.is_contact() {
+            return Ok(());
+        }
+        let by_port = if self.flags & BY_PORT != 0 { "+" } else { "" };
+        write!(f, "{by_port}#{}/{:016x}@{:016x}", self.index, self.nonce, self.host)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Name {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Name> {
+        fn parts(text: &str) -> Option<Name> {
+            let rest = text.strip_prefix("rustmx://")?;
+            let (place, identity) = match rest.split_once('#') {
+                Some((p, i)) => (p, Some(i)),
+                None => (rest, None),
+            };
+            let (host, port) = place.rsplit_once(':')?;
+            let (port, by_port) = match port.strip_suffix('+') {
+                Some(p) => (p, true),
+                None => (port, false),
+            };
+            let port: u16 = port.parse().ok()?;
+            let (ip, scope_id) = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+                Some(v6) => match v6.split_once('%') {
+                    Some((ip, scope)) => (ip.parse::<Ipv6Addr>().ok()?.into(), scope.parse().ok()?),
+                    None => (v6.parse::<Ipv6Addr>().ok()?.into(), 0),
+                },
+                None => (IpAddr::V4(host.parse().ok()?), 0),
+            };
+            let Some(identity) = identity else {
+                return (port != 0 && !by_port).then(|| Name::contact(ip, scope_id, port));
+            };
+            let (index, rest) = identity.split_once('/')?;
+            let (nonce, host) = rest.split_once('@')?;
+            let name = Name {
+                flags: if by_port { BY_PORT } else { 0 },
+                port,
+                ip: v6(ip),
+                scope_id,
+                index: index.parse().ok()?,
+                nonce: u64::from_str_radix(nonce, 16).ok()?,
+                host: u64::from_str_radix(host, 16).ok()?,
+            };
+            Name::from_bytes(&name.to_bytes()).ok()
+        }
+        parts(text).ok_or(Error::Invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_name() -> impl Strategy<Value = Name> {
+        (any::<u64>(), any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>(), any::<[u8; 16]>(), any::<u32>(), 1u16..)
+            .prop_map(|(nonce, index, host, contact, by_port, ip, scope, port)| {
+                let ip = IpAddr::V6(ip.into()).to_canonical();
+                let scope_id = if ip.is_ipv6() { scope } else { 0 };
+                if contact {
+                    return Name::contact(ip, scope_id, port);
+                }
+                let service = by_port.then_some(Service { ip, scope_id, port });
+                Name::new(nonce | 1, index, host | 1, service)
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_and_text_round_trip(name in any_name()) {
+            prop_assert_eq!(Name::from_bytes(&name.to_bytes()), Ok(name));
+            prop_assert_eq!(name.to_string().parse::<Name>(), Ok(name), "{}", name);
+        }
+
+        #[test]
+        fn garbage_is_refused_or_sound(mut bytes in proptest::collection::vec(any::<u8>(), 40..56), good in any::<bool>()) {
+            if good && bytes.len() >= 4 { bytes[..4].copy_from_slice(&MAGIC); }
+            if let Ok(n) = Name::from_bytes(&bytes) {
+                prop_assert_eq!(&n.to_bytes()[..], &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn text_garbage_does_not_panic(text in "\\PC{0,60}") {
+            let _ = text.parse::<Name>();
+            let _ = format!("rustmx://{text}").parse::<Name>();
+        }
+    }
+
+    #[test]
+    fn two_endpoints_never_share_a_socket() {
+        let a = Name::new(7, 0, 1, None);
+        let b = Name::new(7, 1, 1, None);
+        assert_ne!(a.socket_name(), b.socket_name());
+        assert_ne!(a.identity(), b.identity());
+        let c = Name::contact("127.0.0.1".parse().expect("ip"), 0, 9228);
+        let s = Name::new(9, 0, 1, c.service());
+        assert_eq!(c.socket_name(), s.socket_name());
+    }
+}

@@ -1,0 +1,238 @@
+//! The record header: three words in front of every payload.
+//!
+//! ```text
+//! word 0   bits 0..4  kind      4..8  flags     8..16  low byte of the record's position
+//!          bits 16..32  payload bytes in this record
+//!          bits 32..64  acknowledgement: lines consumed of the other direction
+//! word 1   tag            (DATA, CTS: stream id)
+//! word 2   remote CQ data (DATA: offset of the fragment;  CTS: bytes wanted)
+//! body     RTS only, two words: total bytes; stream id (32) and promise (32)
+//! payload
+//! ```
+//! [`Header::parse`] is the validator: what it returns has a known kind, known flags for that kind, and a length
+//! that lies inside the lines that it says. Tags, CQ data and totals are the application's and may be anything.
+
+use crate::shm::layout::LINE;
+
+/// Bytes of the three words.
+pub const HEAD: usize = 24;
+/// Words of a header.
+pub type Words = [u64; 3];
+
+/// What a record is. 1 is the ring's own skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A short message, payload inside; always accepted.
+    Inline = 2,
+    /// A message whose payload counts against the receiver's window.
+    Eager = 3,
+    /// The envelope of a streamed message, with a first fragment.
+    Rts = 4,
+    /// A later fragment of a stream.
+    Data = 5,
+    /// The receiver wants the rest of a stream.
+    Cts = 6,
+}
+
+impl Kind {
+    /// Bytes between header words and payload.
+    pub const fn body(self) -> usize {
+        match self {
+            Kind::Rts => 16,
+            _ => 0,
+        }
+    }
+
+    fn flags(self) -> u8 {
+        match self {
+            Kind::Inline | Kind::Eager | Kind::Rts => flag::TAGGED | flag::CQ_DATA,
+            Kind::Data | Kind::Cts => 0,
+        }
+    }
+}
+
+/// Flag bits of word 0.
+pub mod flag {
+    /// A tagged message.
+    pub const TAGGED: u8 = 1;
+    /// Word 2 holds remote CQ data.
+    pub const CQ_DATA: u8 = 2;
+}
+
+/// Most payload that fits in one inline record of four lines.
+pub const INLINE_MAX: usize = 4 * LINE - HEAD;
+
+/// A validated header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the record is.
+    pub kind: Kind,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Payload bytes in this record.
+    pub len: u16,
+    /// Acknowledgement. Validated by the ring it acknowledges.
+    pub ack: u32,
+    /// Word 1.
+    pub tag: u64,
+    /// Word 2.
+    pub data: u64,
+}
+
+/// A header that no rustmx writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHeader;
+
+impl Header {
+    /// Lines of a record of `kind` with `len` payload bytes.
+    #[inline]
+    pub const fn lines_of(kind: Kind, len: usize) -> u32 {
+        (HEAD + kind.body() + len).div_ceil(LINE) as u32
+    }
+
+    /// Lines of this record.
+    #[inline]
+    pub fn lines(&self) -> u32 {
+        Self::lines_of(self.kind, self.len as usize)
+    }
+
+    /// Offset of the payload in the record.
+    #[inline]
+    pub fn payload_at(&self) -> usize {
+        HEAD + self.kind.body()
+    }
+
+    /// As words, for the record at `position`.
+    #[inline]
+    pub fn emit(&self, position: u32) -> Words {
+        let first = u64::from(self.kind as u8 | self.flags << 4)
+            | u64::from(position & 0xff) << 8
+            | u64::from(self.len) << 16
+            | u64::from(self.ack) << 32;
+        [first, self.tag, self.data]
+    }
+
+    /// Validates words found at `position`, where `room` contiguous lines follow.
+    #[inline]
+    pub fn parse(words: Words, position: u32, room: u32) -> Result<Header, BadHeader> {
+        let first = words[0];
+        let kind = match first & 0xf {
+            2 => Kind::Inline,
+            3 => Kind::Eager,
+            4 => Kind::Rts,
+            5 => Kind::Data,
+            6 => Kind::Cts,
+            _ => return Err(BadHeader),
+        };
+        let header = Header {
+            kind,
+            flags: (first >> 4 & 0xf) as u8,
+            len: (first >> 16) as u16,
+            ack: (first >> 32) as u32,
+            tag: words[1],
+            data: words[2],
+        };
+        let sound = header.flags & !kind.flags() == 0
+            && (first >> 8 & 0xff) as u32 == position & 0xff
+            && header.lines() <= room
+            && match kind {
+                Kind::Inline => header.len as usize <= INLINE_MAX,
+                Kind::Cts => header.len == 0,
+                Kind::Data => header.len > 0,
+                _ => true,
+            };
+        if sound { Ok(header) } else { Err(BadHeader) }
+    }
+}
+
+/// The body of an RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rts {
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// The sender's name for the stream, unique among its live streams to this receiver.
+    pub stream: u32,
+    /// Bytes that the sender will send without being asked (the first fragment included).
+    pub promise: u32,
+}
+
+impl Rts {
+    /// As words.
+    pub fn emit(&self) -> [u64; 2] {
+        [self.total, u64::from(self.stream) | u64::from(self.promise) << 32]
+    }
+
+    /// Validates the body of a record whose first fragment has `len` bytes.
+    pub fn parse(words: [u64; 2], len: u16) -> Result<Rts, BadHeader> {
+        let rts = Rts { total: words[0], stream: words[1] as u32, promise: (words[1] >> 32) as u32 };
+        let sound = rts.total < 1 << 63 && u64::from(rts.promise) <= rts.total && u32::from(len) <= rts.promise;
+        if sound { Ok(rts) } else { Err(BadHeader) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> impl Strategy<Value = Header> {
+        (2u8..7, 0u8..4, any::<u16>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(k, f, len, ack, tag, data)| {
+            let (kind, flags, len) = match k {
+                2 => (Kind::Inline, f, len % 233),
+                3 => (Kind::Eager, f, len),
+                4 => (Kind::Rts, f, len),
+                5 => (Kind::Data, 0, len.max(1)),
+                _ => (Kind::Cts, 0, 0),
+            };
+            Header { kind, flags, len, ack, tag, data }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(h in header(), position in any::<u32>()) {
+            let words = h.emit(position);
+            prop_assert_ne!(words[0], 0);
+            prop_assert_eq!(Header::parse(words, position, h.lines()), Ok(h));
+            prop_assert_eq!(Header::parse(words, position, h.lines() - 1), Err(BadHeader));
+            prop_assert_eq!(Header::parse(words, position.wrapping_add(1), h.lines()), Err(BadHeader));
+        }
+
+        #[test]
+        fn garbage_never_reaches_past_the_room(words in any::<[u64; 3]>(), position in any::<u32>(), room in 1u32..400) {
+            if let Ok(h) = Header::parse(words, position, room) {
+                prop_assert!(h.lines() >= 1 && h.lines() <= room);
+                prop_assert!(h.payload_at() + h.len as usize <= room as usize * LINE);
+                prop_assert_eq!(h.emit(position), words);
+            }
+        }
+
+        #[test]
+        fn rts_bodies(words in any::<[u64; 2]>(), len in any::<u16>()) {
+            if let Ok(r) = Rts::parse(words, len) {
+                prop_assert!(u64::from(r.promise) <= r.total && u32::from(len) <= r.promise);
+                prop_assert_eq!(r.emit(), words);
+            }
+        }
+    }
+
+    #[test]
+    fn bad_values_are_refused_one_by_one() {
+        let good = Header { kind: Kind::Inline, flags: 3, len: 40, ack: 0, tag: 0, data: 0 };
+        assert!(Header::parse(good.emit(0), 0, 1).is_ok());
+        for (what, word) in [
+            ("kind 0", good.emit(0)[0] & !0xf),
+            ("kind 15", good.emit(0)[0] | 0xf),
+            ("unknown flag", good.emit(0)[0] | 1 << 6),
+            ("inline too long", good.emit(0)[0] & !(0xffff << 16) | 233 << 16),
+            ("cts with payload", 6 | 1 << 16),
+            ("empty data", 5),
+        ] {
+            assert_eq!(Header::parse([word, 0, 0], 0, 1000), Err(BadHeader), "{what}");
+        }
+        assert!(Rts::parse([10, 11 << 32], 0).is_err(), "promise past the total");
+        assert!(Rts::parse([10, 5 << 32], 6).is_err(), "fragment past the promise");
+        assert!(Rts::parse([u64::MAX, 0], 0).is_err(), "total out of range");
+    }
+}

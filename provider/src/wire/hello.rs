@@ -1,0 +1,137 @@
+//! First contact: the one message that each side of a connection sends over the control socket.
+//!
+//! It travels with two descriptors: the sender's segment towards the receiver, and the sender's bell. The caller's hello is left
+//! in the listener's backlog and needs no answer before data flows; the listener answers with its own hello, or with a refusal.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a hello on the wire.
+pub const HELLO_LEN: usize = size_of::<Hello>();
+
+const MAGIC: [u8; 8] = *b"rmxhello";
+
+/// Version of records, segments and this message. Peers of different versions refuse each other.
+pub const PROTOCOL: u32 = 1;
+
+/// Payload bytes that may be sent to a peer whose hello has not come yet.
+pub const FIRST_CREDIT: u32 = 16 << 10;
+
+/// Why a listener refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// Not refused.
+    None = 0,
+    /// Another protocol version.
+    Version = 1,
+    /// The caller means an endpoint that is not (or no longer) this one.
+    WrongEndpoint = 2,
+    /// The listener could not map or allocate what it needs.
+    NoResources = 3,
+    /// The hello made no sense.
+    Malformed = 4,
+}
+
+/// The message.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Hello {
+    magic: [u8; 8],
+    protocol: U32,
+    refusal: U32,
+    /// The sender's name (`peer::name`).
+    pub from: [u8; 48],
+    /// The name the sender meant; a contact if it does not know better.
+    pub to: [u8; 48],
+    /// Bytes of the segment that comes with it.
+    pub segment: U32,
+    /// The receiver's slot in the sender's bell.
+    pub slot: U32,
+    /// Optional features; none yet. Unknown bits are ignored.
+    pub features: U64,
+    /// Cores the sender may run on, for the crowding rule.
+    pub cores: [U64; 16],
+}
+
+/// A hello that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHello {
+    /// Not a hello at all.
+    Malformed,
+    /// Another protocol version.
+    Version(u32),
+    /// The listener refused.
+    Refused(Refusal),
+}
+
+impl Hello {
+    /// A hello from `from` to `to`.
+    pub fn new(from: [u8; 48], to: [u8; 48], segment: u32, slot: u32, cores: [u64; 16]) -> Hello {
+        Hello {
+            magic: MAGIC,
+            protocol: U32::new(PROTOCOL),
+            refusal: U32::new(Refusal::None as u32),
+            from,
+            to,
+            segment: U32::new(segment),
+            slot: U32::new(slot),
+            features: U64::new(0),
+            cores: cores.map(U64::new),
+        }
+    }
+
+    /// The same as a refusal.
+    pub fn refuse(mut self, why: Refusal) -> Hello {
+        self.refusal = U32::new(why as u32);
+        self
+    }
+
+    /// Validates a message that came in.
+    pub fn parse(bytes: &[u8]) -> Result<Hello, BadHello> {
+        let hello = Hello::read_from_bytes(bytes).map_err(|_| BadHello::Malformed)?;
+        if hello.magic != MAGIC {
+            return Err(BadHello::Malformed);
+        }
+        if hello.protocol.get() != PROTOCOL {
+            return Err(BadHello::Version(hello.protocol.get()));
+        }
+        match hello.refusal.get() {
+            0 => Ok(hello),
+            1 => Err(BadHello::Refused(Refusal::Version)),
+            2 => Err(BadHello::Refused(Refusal::WrongEndpoint)),
+            3 => Err(BadHello::Refused(Refusal::NoResources)),
+            4 => Err(BadHello::Refused(Refusal::Malformed)),
+            _ => Err(BadHello::Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn good_and_bad() {
+        let good = Hello::new([1; 48], [2; 48], 24576, 3, [5; 16]);
+        let parsed = Hello::parse(good.as_bytes()).expect("good");
+        assert_eq!((parsed.segment.get(), parsed.slot.get(), parsed.from), (24576, 3, [1; 48]));
+        assert_eq!(Hello::parse(&good.as_bytes()[1..]).expect_err("short"), BadHello::Malformed);
+        let mut other = good;
+        other.protocol = U32::new(2);
+        assert_eq!(Hello::parse(other.as_bytes()).expect_err("version"), BadHello::Version(2));
+        let refused = good.refuse(Refusal::WrongEndpoint);
+        assert_eq!(Hello::parse(refused.as_bytes()).expect_err("refused"), BadHello::Refused(Refusal::WrongEndpoint));
+        let mut odd = good;
+        odd.refusal = U32::new(99);
+        assert_eq!(Hello::parse(odd.as_bytes()).expect_err("odd"), BadHello::Malformed);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Hello::parse(&bytes);
+        }
+    }
+}

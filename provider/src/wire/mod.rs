@@ -1,0 +1,6 @@
+//! What peers say to each other: record headers ([`header`]) and first contact ([`hello`]).
+//!
+//! Pure formats: bytes and words in, validated values out. Nothing here touches shared memory.
+
+pub mod header;
+pub mod hello;
