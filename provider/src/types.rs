@@ -60,3 +60,83 @@ bitflags! {
         const CLAIM = 1 << 59;
     }
 }
+
+bitflags! {
+    /// Operation flags as libfabric passes them (fi_msg(3), fi_tagged(3), fi_endpoint(3)); same bit values.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct OpFlags: u64 {
+        /// The buffer takes many messages.
+        const MULTI_RECV = 1 << 16;
+        /// Remote CQ data is attached.
+        const REMOTE_CQ_DATA = 1 << 17;
+        /// More operations follow; a hint.
+        const MORE = 1 << 18;
+        /// Look for a message without receiving it.
+        const PEEK = 1 << 19;
+        /// Order after everything before.
+        const FENCE = 1 << 21;
+        /// Report the completion.
+        const COMPLETION = 1 << 24;
+        /// The buffer may be reused when the call returns.
+        const INJECT = 1 << 25;
+        /// Complete when the buffer may be reused.
+        const INJECT_COMPLETE = 1 << 26;
+        /// Complete when the message left for the peer.
+        const TRANSMIT_COMPLETE = 1 << 27;
+        /// Complete when the peer has taken the message.
+        const DELIVERY_COMPLETE = 1 << 28;
+        /// With PEEK or CLAIM: drop the message.
+        const DISCARD = 1 << 58;
+        /// Reserve the message found by a peek; or receive the reserved one.
+        const CLAIM = 1 << 59;
+    }
+}
+
+bitflags! {
+    /// What a counter counts (fi_endpoint(3), fi_ep_bind); libfabric's bit values.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct CntrEvents: u64 {
+        /// RMA reads.
+        const READ = 1 << 8;
+        /// RMA writes.
+        const WRITE = 1 << 9;
+        /// Receives.
+        const RECV = 1 << 10;
+        /// Sends.
+        const SEND = 1 << 11;
+        /// RMA reads by others.
+        const REMOTE_READ = 1 << 12;
+        /// RMA writes by others.
+        const REMOTE_WRITE = 1 << 13;
+    }
+}
+
+/// A completion queue of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CqId(pub usize);
+
+/// A counter of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CntrId(pub usize);
+
+/// An endpoint of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EpId(pub usize);
+
+/// The ways a message can go, in order of preference within their reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProtoId {
+    /// Payload beside the header.
+    Inline,
+    /// One record, counted against the receiver's window.
+    Eager,
+    /// Fragments through the ring.
+    Stream,
+}
+
+/// Longest message of the inject calls: what an inline record holds.
+pub const INJECT_MAX: usize = 232;
+/// Segments that one call may name.
+pub const IOV_LIMIT: usize = 16;
+/// Longest message.
+pub const MAX_MSG: usize = 1 << 62;

@@ -2,5 +2,6 @@
 //! payload copy between the two. The upper floors copy through safe calls only.
 
 pub mod atomic;
+pub mod pool;
 pub mod shared;
 pub mod user;

@@ -3,7 +3,7 @@
 //! ```text
 //! line 0  card      word 0 magic, 1 version, 2 bytes
 //! line 1  progress  word 0 consumed, 1 credit
-//! line 2  stance    word 0 hot, 1 slot, 2 state
+//! line 2  stance    word 0 hot, 1 state
 //! line 3  spare
 //! line 4… ring
 //! ```
@@ -35,10 +35,8 @@ pub const CONSUMED: usize = LINE_WORDS;
 pub const CREDIT: usize = LINE_WORDS + 1;
 /// Word index of `stance.hot`: 0 = cold (set your bell bit), 1 = polled directly.
 pub const HOT: usize = 2 * LINE_WORDS;
-/// Word index of `stance.slot`: the other side's bit in the owner's bell.
-pub const SLOT: usize = 2 * LINE_WORDS + 1;
 /// Word index of `stance.state`: [`OPEN`] or [`CLOSED`].
-pub const STATE: usize = 2 * LINE_WORDS + 2;
+pub const STATE: usize = 2 * LINE_WORDS + 1;
 
 /// The owner is there.
 pub const OPEN: u64 = 0;

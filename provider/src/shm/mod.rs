@@ -4,3 +4,4 @@
 pub mod bell;
 pub mod layout;
 pub mod ring;
+pub mod segment;

@@ -1,0 +1,74 @@
+//! Eager copy: the whole message in one record, through the ring as its bounce buffer.
+//!
+//! ```text
+//! sender                            receiver
+//!   window ≥ n? copy in              match → copy out → window += n
+//!   record [head|payload] ────────▶  no match → copy to the heap; window += n when somebody asks
+//! ```
+//! The window (credit) bounds what a sender can make a receiver keep. When it is used up, `start` refuses and the message goes as a stream,
+//! whose envelope needs no window.
+
+use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of, place, place_held};
+use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
+use crate::transport::link::{Class, Corrupt, Draft};
+use crate::types::ProtoId;
+use crate::wire::header::{Header, Kind};
+
+/// The protocol.
+pub struct Eager;
+
+impl Protocol for Eager {
+    const ID: ProtoId = ProtoId::Eager;
+    const WHAT: &'static str = "one copy in, one copy out";
+
+    fn start(wire: &mut Wire<'_>, msg: &Message<'_>, _req: &SendReq) -> Result<Started, Refused> {
+        if !wire.link.spend(msg.len) {
+            return Err(Refused::Window);
+        }
+        let draft = Draft {
+            kind: Kind::Eager,
+            flags: flags_of(msg),
+            tag: msg.tag,
+            data: msg.data.unwrap_or(0),
+            body: [0; 2],
+            iov: msg.iov,
+            skip: 0,
+            len: msg.len,
+        };
+        match wire.link.send(&draft, Class::Envelope) {
+            Ok(position) => Ok(Started::Sent(position)),
+            Err(e) => {
+                wire.link.unspend(msg.len);
+                Err(e.into())
+            }
+        }
+    }
+
+    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
+        wire.link.take(header.len as usize)?;
+        Ok(envelope_of(header, header.len as usize))
+    }
+
+    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
+        wire.link.release(env.total);
+        Ok(place(wire, header, env, req))
+    }
+
+    fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {
+        let mut bytes = wire.pool.take();
+        wire.link.payload_append(header, &mut bytes);
+        Ok(Held::Eager(bytes))
+    }
+}
+
+pub(super) fn deliver_held(wire: &mut Wire<'_>, bytes: Vec<u8>, env: Envelope, req: RecvReq) -> Delivery {
+    let received = place_held(&bytes, env, req);
+    discard_held(wire, bytes);
+    Delivery::Done(received)
+}
+
+pub(super) fn discard_held(wire: &mut Wire<'_>, bytes: Vec<u8>) {
+    wire.link.release(bytes.len());
+    wire.link.tell();
+    wire.pool.give(bytes);
+}

@@ -1,0 +1,61 @@
+//! Inline: header and payload in one record of at most four lines.
+//!
+//! ```text
+//! sender                         receiver
+//!   record [head|payload] ─────▶   match → copy out → done
+//! ```
+//! An inline message needs no window: like an envelope it is always taken, and if nobody asked for it, its few bytes
+//! are kept beside its envelope. That is what lets inject calls complete at once.
+
+use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of, place, place_held};
+use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
+use crate::transport::link::{Class, Corrupt, Draft};
+use crate::types::{INJECT_MAX, ProtoId};
+use crate::wire::header::{Header, INLINE_MAX, Kind};
+
+const _: () = assert!(INLINE_MAX == INJECT_MAX);
+
+/// The protocol.
+pub struct Inline;
+
+impl Protocol for Inline {
+    const ID: ProtoId = ProtoId::Inline;
+    const WHAT: &'static str = "payload beside the header";
+
+    #[inline]
+    fn start(wire: &mut Wire<'_>, msg: &Message<'_>, _req: &SendReq) -> Result<Started, Refused> {
+        let draft = Draft {
+            kind: Kind::Inline,
+            flags: flags_of(msg),
+            tag: msg.tag,
+            data: msg.data.unwrap_or(0),
+            body: [0; 2],
+            iov: msg.iov,
+            skip: 0,
+            len: msg.len,
+        };
+        Ok(Started::Sent(wire.link.send(&draft, Class::Envelope)?))
+    }
+
+    #[inline]
+    fn envelope(_wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
+        Ok(envelope_of(header, header.len as usize))
+    }
+
+    #[inline]
+    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
+        Ok(place(wire, header, env, req))
+    }
+
+    fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {
+        let mut bytes = wire.pool.take();
+        wire.link.payload_append(header, &mut bytes);
+        Ok(Held::Inline(bytes))
+    }
+}
+
+pub(super) fn deliver_held(wire: &mut Wire<'_>, bytes: Vec<u8>, env: Envelope, req: RecvReq) -> Delivery {
+    let received = place_held(&bytes, env, req);
+    wire.pool.give(bytes);
+    Delivery::Done(received)
+}

@@ -1,0 +1,138 @@
+//! The ways a message can go. One protocol is one file with both its sides.
+//!
+//! | file | when | sender | receiver |
+//! |---|---|---|---|
+//! | [`inline`] | up to 232 bytes | header and payload in one record | copies out at once |
+//! | [`eager`] | up to `eager_max`, while the window lasts | one record | copies out at once |
+//! | [`stream`] | everything else | envelope, then fragments | copies each fragment while the next is written |
+//!
+//! A protocol gets the [`Wire`] to one peer and returns what happened; it knows no completion queue, no matching and no other
+//! protocol, compares no sizes to choose, and never waits. Dispatch is by exhaustive `match` in `endpoint`.
+//! A new protocol is one file, one [`crate::types::ProtoId`], its record kinds, and a row in `select`.
+
+pub mod eager;
+pub mod inline;
+pub mod stream;
+
+use crate::mem::pool::Pool;
+use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::transport::link::{Corrupt, Link, NotSent};
+use crate::types::ProtoId;
+use crate::wire::header::{Header, flag};
+use stream::Streams;
+
+/// The connection to one peer, with the streams that are under way on it.
+pub struct Wire<'a> {
+    /// The rings.
+    pub link: &'a mut Link,
+    /// Streams in both directions.
+    pub streams: &'a mut Streams,
+    /// Recycled buffers for unexpected payload.
+    pub pool: &'a mut Pool,
+}
+
+/// What `start` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// The whole message is in the ring, up to this position.
+    Sent(u32),
+    /// Under way; [`Streams::push`] will say when it is in the ring.
+    Streaming,
+}
+
+/// Why `start` did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The ring has no room at the moment.
+    Full,
+    /// The receiver's window is used up: another protocol must carry the message.
+    Window,
+    /// The peer wrote garbage.
+    Corrupt,
+}
+
+impl From<NotSent> for Refused {
+    fn from(n: NotSent) -> Refused {
+        match n {
+            NotSent::Full => Refused::Full,
+            NotSent::Corrupt => Refused::Corrupt,
+        }
+    }
+}
+
+/// What delivering did.
+#[derive(Debug)]
+pub enum Delivery {
+    /// All bytes are in place.
+    Done(Received),
+    /// The protocol keeps the receive until the rest comes.
+    Pending,
+}
+
+/// Both sides of one way to carry a message. Called by the endpoint only.
+pub trait Protocol {
+    /// Its name in tables.
+    const ID: ProtoId;
+    /// What it does, for people.
+    const WHAT: &'static str;
+
+    /// Sender: starts a message. On `Err` nothing has happened.
+    fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused>;
+
+    /// Receiver: what the record at the head of the ring announces.
+    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt>;
+
+    /// Receiver: the message at the head of the ring has a buffer.
+    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt>;
+
+    /// Receiver: the message at the head of the ring has no buffer; keeps it.
+    fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt>;
+}
+
+/// Header flags of a message.
+#[inline]
+fn flags_of(msg: &Message<'_>) -> u8 {
+    (if msg.tagged { flag::TAGGED } else { 0 }) | (if msg.data.is_some() { flag::CQ_DATA } else { 0 })
+}
+
+/// The envelope in a header whose message has `total` bytes.
+#[inline]
+fn envelope_of(header: &Header, total: usize) -> Envelope {
+    Envelope {
+        tagged: header.flags & flag::TAGGED != 0,
+        tag: header.tag,
+        data: (header.flags & flag::CQ_DATA != 0).then_some(header.data),
+        total,
+    }
+}
+
+/// Copies the payload of a one-record message to its buffer.
+#[inline]
+fn place(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Delivery {
+    let placed = wire.link.payload_to(header, &req.iov, 0, req.cap);
+    Delivery::Done(Received { req, env, placed })
+}
+
+/// Copies held bytes to the buffer that came at last.
+fn place_held(bytes: &[u8], env: Envelope, req: RecvReq) -> Received {
+    let placed = crate::mem::user::scatter_bytes(&req.iov, 0, &bytes[..bytes.len().min(req.cap)]);
+    Received { req, env, placed }
+}
+
+/// A held message and the buffer that came at last.
+pub fn deliver_held(wire: &mut Wire<'_>, held: Held, env: Envelope, req: RecvReq) -> Delivery {
+    match held {
+        Held::Inline(bytes) => inline::deliver_held(wire, bytes, env, req),
+        Held::Eager(bytes) => eager::deliver_held(wire, bytes, env, req),
+        Held::Stream(id) => stream::deliver_held(wire, id, req),
+    }
+}
+
+/// Drops a held message; its sender completes as if it had been received.
+pub fn discard_held(wire: &mut Wire<'_>, held: Held) {
+    match held {
+        Held::Inline(bytes) => wire.pool.give(bytes),
+        Held::Eager(bytes) => eager::discard_held(wire, bytes),
+        Held::Stream(id) => stream::discard_held(wire, id),
+    }
+}

@@ -1,0 +1,337 @@
+//! Stream: a message of any length in fragments, so that the two copies overlap.
+//!
+//! ```text
+//! sender                                receiver
+//!   RTS [total, id, promise | fragment] ─▶ match?  yes: copy out; CTS(min(total, buffer)) if promise < total
+//!   DATA up to the promise, unasked     ─▶         no:  keep (the promise was taken from the window)
+//!                       ◀─ CTS(wanted) ──  when somebody asks
+//!   DATA up to max(promise, wanted)     ─▶ copy out; done at the last byte
+//! ```
+//! * The sender *promises* what the window allows, so the pipeline fills while the CTS is on its way, and a message that fits
+//!   the window needs none. With no window left the promise is 0: an envelope always gets through.
+//! * Both sides know the last byte: `max(promise, wanted)`. A buffer that is too short makes `wanted` smaller; what
+//!   was promised beyond it is dropped.
+//! * Fragments leave room for envelopes (`Class::Fragment`); ready streams go first in, first out.
+//!
+//! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
+
+use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of};
+use crate::mem::pool::Pool;
+use crate::mem::user::{UserIov, scatter_bytes};
+use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
+use crate::types::ProtoId;
+use crate::wire::header::{Header, Kind, Rts};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// The protocol.
+pub struct Stream;
+
+struct TxStream {
+    iov: UserIov,
+    total: usize,
+    sent: usize,
+    /// Bytes that may go now: the promise, then what was asked for.
+    goal: usize,
+    /// Whether the goal is final.
+    asked: bool,
+    req: SendReq,
+}
+
+enum Dest {
+    /// Nobody asked yet; bytes so far.
+    Held(Vec<u8>),
+    /// A buffer.
+    Recv(RecvReq),
+    /// Discarded.
+    Sink,
+}
+
+struct RxStream {
+    env: Envelope,
+    promise: usize,
+    arrived: usize,
+    goal: usize,
+    dest: Dest,
+}
+
+/// The streams of one link, both directions.
+#[derive(Default)]
+pub struct Streams {
+    tx: FxHashMap<u32, TxStream>,
+    ready: VecDeque<u32>,
+    next_id: u32,
+    rx: FxHashMap<u32, RxStream>,
+    cts: VecDeque<(u32, u64)>,
+    fragment: usize,
+}
+
+/// What is left when a peer is gone.
+#[derive(Default)]
+pub struct Aborted {
+    /// Sends that were under way.
+    pub sends: Vec<SendReq>,
+    /// Receives that had part of their message.
+    pub recvs: Vec<(RecvReq, Envelope)>,
+}
+
+impl Streams {
+    /// With fragments of at most `fragment` bytes.
+    pub fn new(fragment: usize) -> Streams {
+        Streams { fragment, ..Streams::default() }
+    }
+
+    /// Whether [`push`](Self::push) would have something to do if there were room.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.cts.is_empty()
+    }
+
+    /// Whether sends of ours are under way, asked for or not.
+    pub fn sending(&self) -> bool {
+        !self.tx.is_empty() || !self.cts.is_empty()
+    }
+
+    /// Writes as many control records and fragments as there is room for. `sent` gets each send whose last byte went
+    /// into the ring, with the position behind it. Returns how many records were written.
+    pub fn push(&mut self, link: &mut Link, mut sent: impl FnMut(SendReq, u32)) -> Result<usize, Corrupt> {
+        let mut records = 0;
+        while let Some(&(id, wanted)) = self.cts.front() {
+            match link.send(&control(Kind::Cts, id, wanted), Class::Control) {
+                Ok(_) => self.cts.pop_front(),
+                Err(NotSent::Full) => return Ok(records),
+                Err(NotSent::Corrupt) => return Err(Corrupt),
+            };
+            records += 1;
+        }
+        while let Some(&id) = self.ready.front() {
+            let Some(s) = self.tx.get_mut(&id) else {
+                self.ready.pop_front();
+                continue;
+            };
+            while s.sent < s.goal {
+                let len = self.fragment.min(s.goal - s.sent).min(link.max_payload(Kind::Data));
+                let draft = Draft { iov: &s.iov, skip: s.sent, len, ..control(Kind::Data, id, s.sent as u64) };
+                match link.send(&draft, Class::Fragment) {
+                    Ok(_) => s.sent += len,
+                    Err(NotSent::Full) => return Ok(records),
+                    Err(NotSent::Corrupt) => return Err(Corrupt),
+                }
+                records += 1;
+            }
+            self.ready.pop_front();
+            if s.asked && let Some(done) = self.tx.remove(&id) {
+                sent(done.req, link.position());
+            }
+        }
+        Ok(records)
+    }
+
+    /// The receiver asks for (the rest of) a stream.
+    pub fn on_cts(&mut self, header: &Header) -> Result<(), Corrupt> {
+        let id = stream_id(header)?;
+        let s = self.tx.get_mut(&id).ok_or(Corrupt)?;
+        let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
+        if s.asked || wanted > s.total {
+            return Err(Corrupt);
+        }
+        s.asked = true;
+        // Still in `ready` if the promise is not fulfilled yet; then that entry serves.
+        if s.sent == s.goal {
+            self.ready.push_back(id);
+        }
+        s.goal = s.goal.max(wanted);
+        Ok(())
+    }
+
+    /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.
+    pub fn on_data(&mut self, link: &mut Link, header: &Header) -> Result<Option<Received>, Corrupt> {
+        let id = stream_id(header)?;
+        let s = self.rx.get_mut(&id).ok_or(Corrupt)?;
+        let len = header.len as usize;
+        if header.data != s.arrived as u64 || len > s.goal - s.arrived {
+            return Err(Corrupt);
+        }
+        match &mut s.dest {
+            Dest::Held(bytes) => link.payload_append(header, bytes),
+            Dest::Recv(req) => {
+                link.payload_to(header, &req.iov, s.arrived, req.cap.saturating_sub(s.arrived));
+                link.release(len.min(s.promise.saturating_sub(s.arrived)));
+            }
+            Dest::Sink => link.release(len.min(s.promise.saturating_sub(s.arrived))),
+        }
+        s.arrived += len;
+        Ok(self.finish(id))
+    }
+
+    /// Takes the stream out if nothing more will come for it, and returns its receive, if it has one.
+    fn finish(&mut self, id: u32) -> Option<Received> {
+        let s = self.rx.get(&id)?;
+        if s.arrived < s.goal || matches!(s.dest, Dest::Held(_)) {
+            return None;
+        }
+        let s = self.rx.remove(&id)?;
+        match s.dest {
+            Dest::Recv(req) => Some(Received { placed: s.arrived.min(req.cap), req, env: s.env }),
+            _ => None,
+        }
+    }
+
+    /// A held stream got a buffer, or a sink: copies what is there, asks for the rest.
+    fn matched(&mut self, link: &mut Link, pool: &mut Pool, id: u32, dest: Dest) -> Option<Received> {
+        let s = self.rx.get_mut(&id)?;
+        let wanted = match &dest {
+            Dest::Recv(req) => req.cap.min(s.env.total),
+            _ => 0,
+        };
+        if let Dest::Held(bytes) = std::mem::replace(&mut s.dest, dest) {
+            if let Dest::Recv(req) = &s.dest {
+                scatter_bytes(&req.iov, 0, &bytes[..bytes.len().min(req.cap)]);
+            }
+            link.release(bytes.len());
+            link.tell();
+            pool.give(bytes);
+        }
+        self.ask(id, wanted);
+        self.finish(id)
+    }
+
+    fn ask(&mut self, id: u32, wanted: usize) {
+        if let Some(s) = self.rx.get_mut(&id)
+            && s.promise < s.env.total
+        {
+            s.goal = s.promise.max(wanted);
+            self.cts.push_back((id, wanted as u64));
+        }
+    }
+
+    /// Whether a held stream has arrived as far as it will without being asked, to its end.
+    pub fn is_whole(&self, id: u32) -> bool {
+        self.rx.get(&id).is_some_and(|s| s.arrived == s.env.total)
+    }
+
+    /// The peer is gone. Held streams that are whole stay receivable; the rest is returned or dropped.
+    pub fn abort(&mut self) -> Aborted {
+        let mut out = Aborted::default();
+        let mut sends: Vec<(u32, TxStream)> = self.tx.drain().collect();
+        sends.sort_by_key(|(id, _)| *id);
+        out.sends = sends.into_iter().map(|(_, s)| s.req).collect();
+        self.ready.clear();
+        self.cts.clear();
+        for (_, s) in self.rx.extract_if(|_, s| !matches!(s.dest, Dest::Held(_)) || s.arrived < s.env.total) {
+            if let Dest::Recv(req) = s.dest {
+                out.recvs.push((req, s.env));
+            }
+        }
+        out
+    }
+}
+
+fn control(kind: Kind, id: u32, data: u64) -> Draft<'static> {
+    Draft { kind, flags: 0, tag: u64::from(id), data, body: [0; 2], iov: &[], skip: 0, len: 0 }
+}
+
+fn stream_id(header: &Header) -> Result<u32, Corrupt> {
+    u32::try_from(header.tag).map_err(|_| Corrupt)
+}
+
+fn parse(wire: &Wire<'_>, header: &Header) -> Result<Rts, Corrupt> {
+    Rts::parse(wire.link.body(header), header.len).map_err(|_| Corrupt)
+}
+
+/// Registers the stream that the RTS at the head of the ring announces, with its first fragment.
+fn open(wire: &mut Wire<'_>, header: &Header, env: Envelope, dest: Dest) -> Result<u32, Corrupt> {
+    let rts = parse(wire, header)?;
+    let (promise, len) = (rts.promise as usize, header.len as usize);
+    // The body was read twice (once for the envelope): the total that was matched is the one that counts.
+    if promise > env.total {
+        return Err(Corrupt);
+    }
+    wire.link.take(promise)?;
+    let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
+    match &mut s.dest {
+        Dest::Held(bytes) => wire.link.payload_append(header, bytes),
+        Dest::Recv(req) => {
+            wire.link.payload_to(header, &req.iov, 0, req.cap);
+            wire.link.release(len);
+        }
+        Dest::Sink => {}
+    }
+    match wire.streams.rx.entry(rts.stream) {
+        std::collections::hash_map::Entry::Occupied(_) => return Err(Corrupt),
+        std::collections::hash_map::Entry::Vacant(v) => v.insert(s),
+    };
+    Ok(rts.stream)
+}
+
+impl Protocol for Stream {
+    const ID: ProtoId = ProtoId::Stream;
+    const WHAT: &'static str = "fragments through the ring, both copies overlapping";
+
+    fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
+        // A long message takes at most half of what is left of the window, so that others still pass.
+        let credit = wire.link.credit();
+        let promise = if msg.len <= credit / 2 { msg.len } else { (credit / 2).min(msg.len) };
+        let promise = promise.min(u32::MAX as usize);
+        let promise = if wire.link.spend(promise) { promise } else { 0 };
+        let len = wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts));
+        let id = wire.streams.next_id;
+        let rts = Rts { total: msg.len as u64, stream: id, promise: promise as u32 };
+        let draft = Draft {
+            kind: Kind::Rts,
+            flags: flags_of(msg),
+            tag: msg.tag,
+            data: msg.data.unwrap_or(0),
+            body: rts.emit(),
+            iov: msg.iov,
+            skip: 0,
+            len,
+        };
+        if let Err(e) = wire.link.send(&draft, Class::Envelope) {
+            wire.link.unspend(promise);
+            return Err(e.into());
+        }
+        let streams = &mut *wire.streams;
+        streams.next_id = streams.next_id.wrapping_add(1);
+        let s = TxStream {
+            iov: msg.iov.into(),
+            total: msg.len,
+            sent: len,
+            goal: promise,
+            asked: promise == msg.len,
+            req: *req,
+        };
+        streams.tx.insert(id, s);
+        if promise > len || promise == msg.len {
+            streams.ready.push_back(id);
+        }
+        Ok(Started::Streaming)
+    }
+
+    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
+        let total = usize::try_from(parse(wire, header)?.total).map_err(|_| Corrupt)?;
+        Ok(envelope_of(header, total))
+    }
+
+    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
+        let wanted = req.cap.min(env.total);
+        let id = open(wire, header, env, Dest::Recv(req))?;
+        wire.streams.ask(id, wanted);
+        Ok(wire.streams.finish(id).map_or(Delivery::Pending, Delivery::Done))
+    }
+
+    fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt> {
+        let buffer = wire.pool.take();
+        Ok(Held::Stream(open(wire, header, env, Dest::Held(buffer))?))
+    }
+}
+
+pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delivery {
+    let done = wire.streams.matched(wire.link, wire.pool, id, Dest::Recv(req));
+    done.map_or(Delivery::Pending, Delivery::Done)
+}
+
+pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
+    wire.streams.matched(wire.link, wire.pool, id, Dest::Sink);
+}

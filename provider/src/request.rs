@@ -1,0 +1,84 @@
+//! One operation in flight, as protocols see it: what is to be sent, where received bytes go, and what the
+//! endpoint needs back when it is done. Protocols carry these; only the endpoint turns them into completions.
+
+use crate::mem::user::{UserIov, UserSeg};
+use crate::types::{CompFlags, Level, UserCtx};
+
+/// A message to be sent, borrowed from the caller.
+pub struct Message<'a> {
+    /// Tagged or untagged.
+    pub tagged: bool,
+    /// Tag; 0 if untagged.
+    pub tag: u64,
+    /// Remote CQ data.
+    pub data: Option<u64>,
+    /// The payload.
+    pub iov: &'a [UserSeg],
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// What a finished send needs for its completion.
+#[derive(Clone, Copy, Debug)]
+pub struct SendReq {
+    /// The application's context.
+    pub ctx: UserCtx,
+    /// When it counts as complete.
+    pub level: Level,
+    /// Whether a completion entry is wanted; errors are reported anyway, unless `quiet`.
+    pub report: bool,
+    /// An inject call: never an entry.
+    pub quiet: bool,
+    /// What the entry says it was.
+    pub flags: CompFlags,
+}
+
+/// Where a matched message goes, and what its completion needs.
+#[derive(Debug)]
+pub struct RecvReq {
+    /// The application's context.
+    pub ctx: UserCtx,
+    /// Whether a completion entry is wanted; errors are reported anyway.
+    pub report: bool,
+    /// The buffer.
+    pub iov: UserIov,
+    /// Its bytes.
+    pub cap: usize,
+    /// The multi-receive buffer that this is a part of.
+    pub multi: Option<usize>,
+}
+
+/// What matching needs to know of a message, whatever protocol brought it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Tagged or untagged.
+    pub tagged: bool,
+    /// Tag; 0 if untagged.
+    pub tag: u64,
+    /// Remote CQ data.
+    pub data: Option<u64>,
+    /// Bytes of the whole message.
+    pub total: usize,
+}
+
+/// A message that nobody has asked for yet.
+#[derive(Debug)]
+pub enum Held {
+    /// Complete, came inline.
+    Inline(Vec<u8>),
+    /// Complete, counted against the window.
+    Eager(Vec<u8>),
+    /// A stream of the peer, by its id.
+    Stream(u32),
+}
+
+/// A receive that got its message.
+#[derive(Debug)]
+pub struct Received {
+    /// The receive.
+    pub req: RecvReq,
+    /// The message.
+    pub env: Envelope,
+    /// Bytes placed; less than `env.total` if the buffer was too short.
+    pub placed: usize,
+}

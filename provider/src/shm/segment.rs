@@ -1,0 +1,49 @@
+//! Making a segment and looking at one that a peer sent.
+
+use super::layout::{CARD_BYTES, CARD_MAGIC, CARD_VERSION, MAGIC, MAX_SEGMENT, MIN_SEGMENT, PAGE, VERSION};
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::{Heap, SharedMem};
+use crate::sys::memfd;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+/// Bytes of a segment for a configured ring size: whole pages within the allowed range.
+pub fn bytes_for(ring_size: u64) -> usize {
+    usize::try_from(ring_size).unwrap_or(MAX_SEGMENT).next_multiple_of(PAGE).clamp(MIN_SEGMENT, MAX_SEGMENT)
+}
+
+fn write_card(mem: &SharedMem) {
+    mem.word(CARD_VERSION).store(VERSION, Ordering::Relaxed);
+    mem.word(CARD_BYTES).store(mem.len() as u64, Ordering::Relaxed);
+    mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
+}
+
+/// A segment that only this process can write, and the descriptor to hand out.
+pub fn create(bytes: usize) -> Result<(OwnedFd, SharedMem), Errno> {
+    let (fd, mapping) = memfd::create("rustmx-segment", bytes, true)?;
+    let mem = SharedMem::new(mapping);
+    write_card(&mem);
+    Ok((fd, mem))
+}
+
+/// A segment in private memory: for messages to oneself, and for simulations.
+pub fn private(bytes: usize) -> SharedMem {
+    let mem = SharedMem::new(Heap::new(bytes));
+    write_card(&mem);
+    mem
+}
+
+/// Maps a peer's segment, for reading only.
+///
+/// # Errors
+/// `EINVAL` if it is not a sealed segment of the announced size and of this version.
+pub fn attach(fd: impl AsFd, bytes: usize) -> Result<SharedMem, Errno> {
+    if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&bytes) || !bytes.is_multiple_of(PAGE) {
+        return Err(Errno::INVAL);
+    }
+    let mem = SharedMem::new(memfd::attach(fd, bytes, false)?);
+    let sound = mem.word(CARD_MAGIC).load(Ordering::Acquire) == MAGIC
+        && mem.word(CARD_VERSION).load(Ordering::Relaxed) == VERSION
+        && mem.word(CARD_BYTES).load(Ordering::Relaxed) == bytes as u64;
+    if sound { Ok(mem) } else { Err(Errno::INVAL) }
+}

@@ -1,0 +1,66 @@
+//! THE list of counters: plain numbers that the owner of an endpoint increments, always on.
+
+use crate::types::ProtoId;
+
+macro_rules! counters {
+    ($( $(#[doc = $help:literal])+ $field:ident; )*) => {
+        /// What one endpoint did.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats { $( $(#[doc = $help])+ pub $field: u64, )* }
+
+        impl Stats {
+            /// Name and value of every counter.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![ $( (stringify!($field), self.$field), )* ]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages sent.
+    sent;
+    /// Messages received.
+    received;
+    /// Messages sent inline.
+    inline;
+    /// Messages sent by eager copy.
+    eager;
+    /// Messages sent as streams.
+    stream;
+    /// Eager messages that went as streams because the receiver's window was used up.
+    window_full;
+    /// Sends refused because the ring was full; the application tried again.
+    ring_full;
+    /// Messages that arrived before their receive was posted.
+    unexpected;
+    /// Peers connected.
+    peers;
+    /// Peers lost: died, closed while something waited for them, or disconnected.
+    lost;
+    /// Cores given up by idle polls.
+    yields;
+}
+
+impl Stats {
+    /// Counts a message that went by `proto`.
+    #[inline]
+    pub fn count_sent(&mut self, proto: ProtoId) {
+        self.sent += 1;
+        match proto {
+            ProtoId::Inline => self.inline += 1,
+            ProtoId::Eager => self.eager += 1,
+            ProtoId::Stream => self.stream += 1,
+        }
+    }
+
+    /// Whether the endpoint ever carried a message.
+    pub fn used(&self) -> bool {
+        self.sent + self.received > 0
+    }
+
+    /// One line for people and scripts.
+    pub fn line(&self) -> String {
+        self.rows().iter().map(|(name, value)| format!(" {name}={value}")).collect()
+    }
+}

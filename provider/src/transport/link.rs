@@ -1,0 +1,375 @@
+//! A link: the two rings between this endpoint and one peer, with acknowledgements, credit and the bell.
+//!
+//! Protocols send and receive records through it and see neither lines nor memory. What the peer wrote is validated
+//! here (positions, headers) before anybody acts on it; [`Corrupt`] means that this peer must be disconnected.
+
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
+use crate::shm::bell::Bell;
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, OPEN, STATE, ring_lines};
+use crate::shm::ring::{Consumer, Peeked, Producer};
+use crate::wire::header::{HEAD, Header, Kind};
+use crate::wire::hello::FIRST_CREDIT;
+
+/// The peer wrote what no rustmx writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// Why a record did not go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSent {
+    /// No room until the peer reads.
+    Full,
+    /// The peer's position made no sense.
+    Corrupt,
+}
+
+/// How much room a record must leave to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// May take the last line: the peer waits for it.
+    Control,
+    /// A new message: leaves room for control records.
+    Envelope,
+    /// A fragment of a stream: leaves a quarter of the ring to the others.
+    Fragment,
+}
+
+/// A record to be sent.
+pub struct Draft<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// Bits of `wire::header::flag`.
+    pub flags: u8,
+    /// Header word 1.
+    pub tag: u64,
+    /// Header word 2.
+    pub data: u64,
+    /// Body words of an RTS.
+    pub body: [u64; 2],
+    /// Where the payload is.
+    pub iov: &'a [UserSeg],
+    /// Bytes of `iov` to leave out at its start.
+    pub skip: usize,
+    /// Payload bytes.
+    pub len: usize,
+}
+
+struct Inbound {
+    rx: Consumer<SharedMem>,
+    ring: SharedMem,
+    theirs: SharedMem,
+}
+
+/// Lines that envelopes leave to control records.
+const CONTROL_KEEP: u32 = 4;
+
+/// Both directions of a connection. The inbound one may be missing until the peer's hello comes.
+pub struct Link {
+    tx: Producer<SharedMem>,
+    ring: SharedMem,
+    mine: SharedMem,
+    inbound: Option<Inbound>,
+    bell: Option<(Bell<SharedMem>, u32)>,
+    /// What the peer was told of our position, by a header or by the progress line.
+    told: u32,
+    credit_told: u64,
+    spent: u64,
+    limit: u64,
+    window: u64,
+    taken: u64,
+    released: u64,
+    #[cfg(any(test, feature = "testing"))]
+    gate: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+}
+
+impl Link {
+    /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
+    pub fn new(mine: SharedMem, window: u64) -> Link {
+        let lines = ring_lines(mine.len());
+        let ring = mine.slice(CONTROL_LINES * LINE, lines as usize * LINE);
+        mine.word(CREDIT).store(window, Ordering::Relaxed);
+        mine.word(HOT).store(1, Ordering::Relaxed);
+        mine.word(STATE).store(OPEN, Ordering::Release);
+        Link {
+            tx: Producer::new(ring.clone(), lines),
+            ring,
+            mine,
+            inbound: None,
+            bell: None,
+            told: 0,
+            credit_told: window,
+            spent: 0,
+            limit: u64::from(FIRST_CREDIT),
+            window,
+            taken: 0,
+            released: 0,
+            #[cfg(any(test, feature = "testing"))]
+            gate: None,
+        }
+    }
+
+    /// Adds the peer's segment: now the link can receive, too.
+    pub fn attach(&mut self, theirs: SharedMem, bell: Option<(Bell<SharedMem>, u32)>) {
+        let lines = ring_lines(theirs.len());
+        let ring = theirs.slice(CONTROL_LINES * LINE, lines as usize * LINE);
+        self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs });
+        self.bell = bell;
+    }
+
+    /// A link of an endpoint to itself: what it sends it receives.
+    pub fn to_self(segment: SharedMem, window: u64) -> Link {
+        let mut link = Link::new(segment.clone(), window);
+        link.attach(segment, None);
+        link
+    }
+
+    /// Whether the peer's segment is here.
+    pub fn can_receive(&self) -> bool {
+        self.inbound.is_some()
+    }
+
+    /// Most payload that one record of `kind` may carry on this link: a quarter of the ring.
+    pub fn max_payload(&self, kind: Kind) -> usize {
+        (self.tx.lines() as usize / 4 * LINE - HEAD - kind.body()).min(usize::from(u16::MAX))
+    }
+
+    /// Position behind the last record sent.
+    pub fn position(&self) -> u32 {
+        self.tx.written()
+    }
+
+    /// Whether the peer has consumed everything up to `position`, as far as known.
+    #[inline]
+    pub fn reached(&self, position: u32) -> bool {
+        // Positions in flight are within one ring of each other.
+        self.tx.written().wrapping_sub(position) >= self.tx.written().wrapping_sub(self.tx.acked())
+    }
+
+    /// Whether the peer has consumed everything, as far as known.
+    pub fn all_consumed(&self) -> bool {
+        self.tx.written() == self.tx.acked()
+    }
+
+    /// Reads the peer's progress line: a cache miss when the peer wrote it meanwhile.
+    pub fn refresh(&mut self) -> Result<(), Corrupt> {
+        let Some(inbound) = &self.inbound else { return Ok(()) };
+        let consumed = inbound.theirs.word(CONSUMED).load(Ordering::Acquire); // A2
+        self.limit = self.limit.max(inbound.theirs.word(CREDIT).load(Ordering::Relaxed));
+        // A header may have told us more than the line, which then is the older news.
+        match self.tx.ack(consumed as u32) {
+            Ok(()) => Ok(()),
+            Err(_) if self.tx.acked().wrapping_sub(consumed as u32) <= self.tx.lines() => Ok(()),
+            Err(_) => Err(Corrupt),
+        }
+    }
+
+    /// Sends a record, or says why not. Returns the position behind it.
+    #[inline]
+    pub fn send(&mut self, draft: &Draft<'_>, class: Class) -> Result<u32, NotSent> {
+        let need = Header::lines_of(draft.kind, draft.len);
+        let keep = match class {
+            Class::Control => 0,
+            Class::Envelope => CONTROL_KEEP,
+            Class::Fragment => self.tx.lines() / 4,
+        };
+        let offset = match self.tx.reserve(need, keep) {
+            Some(offset) => offset,
+            None => self.reserve_after_refresh(need, keep)?,
+        };
+        let mut at = offset + HEAD;
+        if draft.kind.body() != 0 {
+            self.ring.word(at / 8).store(draft.body[0], Ordering::Relaxed);
+            self.ring.word(at / 8 + 1).store(draft.body[1], Ordering::Relaxed);
+            at += draft.kind.body();
+        }
+        if draft.len != 0 {
+            self.ring.fill(at, draft.iov, draft.skip, draft.len);
+        }
+        let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
+        self.told = ack;
+        let header = Header {
+            kind: draft.kind,
+            flags: draft.flags,
+            len: draft.len as u16,
+            ack,
+            tag: draft.tag,
+            data: draft.data,
+        };
+        let position = self.tx.publish(need, header.emit(self.tx.written()));
+        if let Some(inbound) = &self.inbound
+            && inbound.theirs.word(HOT).load(Ordering::Relaxed) == 0
+        {
+            self.ring_bell();
+        }
+        Ok(position)
+    }
+
+    #[cold]
+    fn reserve_after_refresh(&mut self, need: u32, keep: u32) -> Result<usize, NotSent> {
+        self.refresh().map_err(|Corrupt| NotSent::Corrupt)?;
+        self.tx.reserve(need, keep).ok_or(NotSent::Full)
+    }
+
+    #[cold]
+    fn ring_bell(&self) {
+        if let Some((bell, slot)) = &self.bell {
+            bell.ring(*slot);
+        }
+    }
+
+    /// Takes `bytes` of the peer's window, or says that it is used up.
+    pub fn spend(&mut self, bytes: usize) -> bool {
+        if self.spent + bytes as u64 > self.limit && self.refresh().is_err() {
+            return false;
+        }
+        if self.spent + bytes as u64 > self.limit {
+            return false;
+        }
+        self.spent += bytes as u64;
+        true
+    }
+
+    /// Gives back what [`spend`](Self::spend) took, when the record did not go out.
+    pub fn unspend(&mut self, bytes: usize) {
+        self.spent -= bytes as u64;
+    }
+
+    /// What is left of the peer's window.
+    pub fn credit(&self) -> usize {
+        usize::try_from(self.limit - self.spent).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a record waits: one load.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.inbound.as_ref().is_some_and(|i| i.rx.ready())
+    }
+
+    /// The record at the head of the inbound ring, validated.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
+        let Some(inbound) = &mut self.inbound else { return Ok(None) };
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(gate) = &self.gate
+            && u64::from(inbound.rx.consumed()) >= gate.load(std::sync::atomic::Ordering::Relaxed)
+        {
+            return Ok(None);
+        }
+        match inbound.rx.peek() {
+            Peeked::Empty => Ok(None),
+            Peeked::Corrupt => Err(Corrupt),
+            Peeked::Record(words) => {
+                let header = Header::parse(words, inbound.rx.consumed(), inbound.rx.contiguous()).map_err(|_| Corrupt)?;
+                // The first record of a peer may be older than anything it read of ours: then its ack is 0, our start.
+                match self.tx.ack(header.ack) {
+                    Ok(()) => {}
+                    // The progress line, read meanwhile, was newer.
+                    Err(_) if self.tx.acked().wrapping_sub(header.ack) <= self.tx.lines() => {}
+                    Err(_) => return Err(Corrupt),
+                }
+                Ok(Some(header))
+            }
+        }
+    }
+
+    fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
+        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
+    }
+
+    /// Body words of the record at the head.
+    pub fn body(&self, header: &Header) -> [u64; 2] {
+        self.place(header).map_or([0; 2], |(ring, at)| {
+            let word = (at - 16) / 8;
+            [ring.word(word).load(Ordering::Relaxed), ring.word(word + 1).load(Ordering::Relaxed)]
+        })
+    }
+
+    /// Copies the payload of the record at the head to `iov` from `skip` on, at most `max` bytes. Returns the bytes placed.
+    #[inline]
+    pub fn payload_to(&self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> usize {
+        let n = (header.len as usize).min(max);
+        if n == 0 {
+            return 0;
+        }
+        self.place(header).map_or(0, |(ring, at)| ring.drain(at, iov, skip, n))
+    }
+
+    /// Appends the payload of the record at the head to `out`.
+    pub fn payload_append(&self, header: &Header, out: &mut Vec<u8>) {
+        if let Some((ring, at)) = self.place(header) {
+            ring.append_to(at, header.len as usize, out);
+        }
+    }
+
+    /// Gives the record at the head back to the writer; it learns of it from the next record we send or [`tell`](Self::tell).
+    #[inline]
+    pub fn consume(&mut self, header: &Header) {
+        if let Some(inbound) = &mut self.inbound {
+            inbound.rx.release(header.lines());
+            // Long records: let the writer go on while we copy the next one.
+            if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {
+                self.tell();
+            }
+        }
+    }
+
+    /// Publishes our position and the peer's credit, if it does not know them yet.
+    #[inline]
+    pub fn tell(&mut self) {
+        let Some(inbound) = &self.inbound else { return };
+        let consumed = inbound.rx.consumed();
+        if consumed != self.told {
+            self.told = consumed;
+            self.mine.word(CONSUMED).store(u64::from(consumed), Ordering::Release); // R2
+        }
+        if self.credit_told != self.window + self.released {
+            self.credit_told = self.window + self.released;
+            self.mine.word(CREDIT).store(self.credit_told, Ordering::Relaxed);
+        }
+    }
+
+    /// The peer used `bytes` of its window here. An error if it had no right to.
+    pub fn take(&mut self, bytes: usize) -> Result<(), Corrupt> {
+        self.taken += bytes as u64;
+        if self.taken - self.released > self.window.max(u64::from(FIRST_CREDIT)) {
+            return Err(Corrupt);
+        }
+        Ok(())
+    }
+
+    /// `bytes` that the peer used of its window reached their place.
+    pub fn release(&mut self, bytes: usize) {
+        self.released += bytes as u64;
+        debug_assert!(self.released <= self.taken);
+    }
+
+    /// Tells the peer whether its ring is polled directly.
+    pub fn set_hot(&self, hot: bool) {
+        self.mine.word(HOT).store(u64::from(hot), Ordering::Release);
+    }
+
+    /// Tells the peer that nothing will follow.
+    pub fn close(&self) {
+        self.mine.word(STATE).store(CLOSED, Ordering::Release);
+    }
+
+    /// Whether the peer closed in good order.
+    pub fn peer_closed(&self) -> bool {
+        self.inbound.as_ref().is_some_and(|i| i.theirs.word(STATE).load(Ordering::Acquire) == CLOSED)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Link {
+    /// Hides records past a position, which a simulation moves: a link with delay.
+    pub fn set_gate(&mut self, gate: std::sync::Arc<std::sync::atomic::AtomicU64>) {
+        self.gate = Some(gate);
+    }
+
+    /// Our own segment: a simulation joins two endpoints by handing it to the other side, and scribbles on it.
+    pub fn segment(&self) -> SharedMem {
+        self.mine.clone()
+    }
+}
