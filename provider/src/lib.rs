@@ -1,16 +1,52 @@
-//! engine
-pub mod config;
-pub mod error;
+//! rustmx: the engine of a libfabric provider for MPI jobs. It moves tagged messages between processes of one host through
+//! shared-memory rings; it knows no libfabric type (the C ABI is the crate `rustmx-fi` in `capi/`).
+//!
+//! Reading order: [`types`] and [`error`] (words), [`shm::ring`] (how two processes hand over a record), [`transport::link`]
+//! (a connection), [`protocol`] (the ways a message can go), [`matching`], [`endpoint`], [`domain`]. `ARCHITECTURE.md` traces one message.
+//!
+//! Floors, lowest first; a module imports only lower ones (`ci/check-floors.py`):
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 0 words | `types` `error` `config` `stats` `log` |
+//! | 1 machine | `sys` `mem` |
+//! | 2 formats | `shm` `wire` |
+//! | 3 bookkeeping, transport | `peer` `completion` `matching` · `transport` |
+//! | 4 protocols | `request` `protocol` |
+//! | 5 choice | `select` |
+//! | 6 engine | `endpoint` `domain` |
+
+
 pub mod mem;
-pub mod peer;
 pub mod shm;
-pub mod sys;
-pub mod types;
-pub mod wire;
-pub mod completion;
-pub mod transport;
-pub mod protocol;
-pub mod request;
-pub mod log;
-pub mod select;
-pub mod stats;
+
+// Under loom only the lock-free parts are built.
+macro_rules! engine {
+    ($($name:ident)*) => { $( #[cfg(not(loom))] pub mod $name; )* };
+}
+
+engine! {
+    types error config stats log
+    sys
+    wire
+    peer completion matching transport
+    request protocol
+    select
+    endpoint domain
+}
+
+#[cfg(not(loom))]
+pub use self::{
+    completion::cq::{Completion, CqRead, ErrorEntry},
+    config::Config,
+    domain::Domain,
+    endpoint::{EpAttr, RecvArgs, SendArgs},
+    error::{Error, Result},
+    log::{Log, LogLevel, LogSink, LogSubsystem},
+    mem::user::UserSeg,
+    peer::av::AddressVector,
+    peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
+    types::{
+        Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx,
+    },
+};

@@ -2,6 +2,9 @@
 //! payload copy between the two. The upper floors copy through safe calls only.
 
 pub mod atomic;
+#[cfg(not(loom))]
 pub mod pool;
+#[cfg(not(loom))]
 pub mod shared;
+#[cfg(not(loom))]
 pub mod user;

@@ -4,4 +4,5 @@
 pub mod bell;
 pub mod layout;
 pub mod ring;
+#[cfg(not(loom))]
 pub mod segment;

@@ -1,0 +1,319 @@
+//! A domain (fi_domain(3)): completion queues, counters and endpoints, driven together. The root of everything a client holds the
+//! domain's lock for; it has no lock itself.
+//!
+//! Any read of a queue or counter makes progress for the whole domain, because clients may sit in only one of their queues.
+
+use crate::completion::counter::Counter;
+use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
+use crate::config::Config;
+use crate::endpoint::{Endpoint, EpAttr, Out, RecvArgs, SendArgs};
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::peer::av::AddressVector;
+use crate::peer::name::Name;
+use crate::stats::Stats;
+use crate::sys::clock::Clock;
+use crate::sys::{cpu, fork};
+use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
+use slab::Slab;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
+
+/// When an idle turn gives up the core.
+#[derive(Clone, Copy)]
+enum Yield {
+    WhenCrowded,
+    Never,
+    Always,
+}
+
+/// A domain.
+pub struct Domain {
+    config: Arc<Config>,
+    log: Log,
+    clock: Clock,
+    cqs: Slab<Cq>,
+    cntrs: Slab<Counter>,
+    eps: Slab<Endpoint>,
+    idle: u64,
+    yields: Yield,
+}
+
+macro_rules! lend {
+    ($self:ident) => {
+        &mut Out { cqs: &mut $self.cqs, cntrs: &mut $self.cntrs }
+    };
+}
+
+impl Domain {
+    /// An empty domain.
+    pub fn new(config: Arc<Config>, log: Log) -> Domain {
+        Domain::with_clock(config, log, Clock::machine())
+    }
+
+    /// An empty domain that takes its time from `clock`.
+    pub fn with_clock(config: Arc<Config>, log: Log, clock: Clock) -> Domain {
+        fork::own();
+        let yields = match config.yield_when_idle {
+            1 => Yield::Never,
+            2 => Yield::Always,
+            _ => Yield::WhenCrowded,
+        };
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields }
+    }
+
+    /// One turn of every endpoint. Gives up the core after some idle turns when others wait for it. Never sleeps.
+    #[inline]
+    pub fn progress(&mut self) {
+        if fork::in_child() {
+            return;
+        }
+        let mut work = 0;
+        for (_, ep) in &mut self.eps {
+            work += ep.progress(lend!(self));
+        }
+        if work > 0 {
+            self.idle = 0;
+            return;
+        }
+        self.idle += 1;
+        if self.idle > self.config.spin {
+            self.idle_turn();
+        }
+    }
+
+    fn idle_turn(&mut self) {
+        let crowded = match self.yields {
+            Yield::Never => false,
+            Yield::Always => true,
+            Yield::WhenCrowded => self.eps.iter().any(|(_, ep)| ep.is_crowded()),
+        };
+        if crowded {
+            cpu::yield_core();
+            if let Some((_, ep)) = self.eps.iter_mut().next() {
+                ep.yielded();
+            }
+        }
+    }
+
+    /// Opens a completion queue.
+    pub fn cq_open(&mut self) -> CqId {
+        CqId(self.cqs.insert(Cq::default()))
+    }
+
+    /// Closes a queue.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while an endpoint is bound to it.
+    pub fn cq_close(&mut self, cq: CqId) -> Result<()> {
+        match self.cqs.get(cq.0) {
+            Some(q) if q.bound > 0 => Err(Error::Busy),
+            Some(_) => {
+                self.cqs.remove(cq.0);
+                Ok(())
+            }
+            None => Err(Error::Invalid),
+        }
+    }
+
+    /// Hands out up to `max` completions, making progress first if fewer are waiting.
+    #[inline]
+    pub fn cq_read(&mut self, cq: CqId, max: usize, sink: &mut dyn FnMut(&Completion)) -> CqRead {
+        if self.cqs.get(cq.0).is_none_or(|q| q.len() < max || max == 0) {
+            self.progress();
+        }
+        match self.cqs.get_mut(cq.0) {
+            Some(q) => q.read(max, sink),
+            None => CqRead::Empty,
+        }
+    }
+
+    /// Takes the error entry at the front of a queue.
+    pub fn cq_read_error(&mut self, cq: CqId) -> Option<ErrorEntry> {
+        self.cqs.get_mut(cq.0)?.read_error()
+    }
+
+    /// Opens a counter.
+    pub fn cntr_open(&mut self) -> CntrId {
+        CntrId(self.cntrs.insert(Counter::default()))
+    }
+
+    /// Closes a counter.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while an endpoint is bound to it.
+    pub fn cntr_close(&mut self, cntr: CntrId) -> Result<()> {
+        match self.cntrs.get(cntr.0) {
+            Some(c) if c.bound > 0 => Err(Error::Busy),
+            Some(_) => {
+                self.cntrs.remove(cntr.0);
+                Ok(())
+            }
+            None => Err(Error::Invalid),
+        }
+    }
+
+    /// Makes progress and returns the count of successes.
+    pub fn cntr_read(&mut self, cntr: CntrId) -> u64 {
+        self.progress();
+        self.cntrs.get(cntr.0).map_or(0, |c| c.ok)
+    }
+
+    /// Makes progress and returns the count of failures.
+    pub fn cntr_read_err(&mut self, cntr: CntrId) -> u64 {
+        self.progress();
+        self.cntrs.get(cntr.0).map_or(0, |c| c.err)
+    }
+
+    fn cntr(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
+        if let Some(c) = self.cntrs.get_mut(cntr.0) {
+            change(c);
+        }
+    }
+
+    /// Adds to the successes.
+    pub fn cntr_add(&mut self, cntr: CntrId, n: u64) {
+        self.cntr(cntr, |c| c.ok = c.ok.wrapping_add(n));
+    }
+
+    /// Adds to the failures.
+    pub fn cntr_add_err(&mut self, cntr: CntrId, n: u64) {
+        self.cntr(cntr, |c| c.err = c.err.wrapping_add(n));
+    }
+
+    /// Sets the successes.
+    pub fn cntr_set(&mut self, cntr: CntrId, n: u64) {
+        self.cntr(cntr, |c| c.ok = n);
+    }
+
+    /// Sets the failures.
+    pub fn cntr_set_err(&mut self, cntr: CntrId, n: u64) {
+        self.cntr(cntr, |c| c.err = n);
+    }
+
+    /// Opens an endpoint.
+    pub fn ep_open(&mut self, attr: EpAttr) -> Result<EpId> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
+        let ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        Ok(EpId(self.eps.insert(ep)))
+    }
+
+    fn ep(&mut self, ep: EpId) -> Result<&mut Endpoint> {
+        self.eps.get_mut(ep.0).ok_or(Error::Invalid)
+    }
+
+    /// Binds an address vector.
+    pub fn ep_bind_av(&mut self, ep: EpId, av: Arc<AddressVector>) -> Result<()> {
+        self.ep(ep)?.bind_av(av)
+    }
+
+    /// Binds a completion queue; `selective`: only operations with the completion flag produce entries.
+    pub fn ep_bind_cq(&mut self, ep: EpId, cq: CqId, transmit: bool, recv: bool, selective: bool) -> Result<()> {
+        if !self.cqs.contains(cq.0) {
+            return Err(Error::Invalid);
+        }
+        let before = self.ep(ep)?.bindings().0.filter(|c| *c == cq).count();
+        self.ep(ep)?.bind_cq(cq, transmit, recv, selective)?;
+        if before == 0 {
+            self.cqs[cq.0].bound += 1;
+        }
+        Ok(())
+    }
+
+    /// Binds a counter.
+    pub fn ep_bind_cntr(&mut self, ep: EpId, cntr: CntrId, events: CntrEvents) -> Result<()> {
+        if !self.cntrs.contains(cntr.0) {
+            return Err(Error::Invalid);
+        }
+        self.ep(ep)?.bind_cntr(cntr, events)?;
+        self.cntrs[cntr.0].bound += 1;
+        Ok(())
+    }
+
+    /// Names the endpoint and starts to listen.
+    pub fn ep_enable(&mut self, ep: EpId) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        self.ep(ep)?.enable()
+    }
+
+    /// The endpoint's name.
+    pub fn ep_name(&self, ep: EpId) -> Result<Name> {
+        self.eps.get(ep.0).ok_or(Error::Invalid)?.name()
+    }
+
+    /// What an endpoint did so far.
+    pub fn ep_stats(&self, ep: EpId) -> Result<Stats> {
+        Ok(*self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
+    }
+
+    /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.
+    pub fn ep_close(&mut self, ep: EpId) -> Result<()> {
+        let Some(closing) = self.eps.get_mut(ep.0) else { return Err(Error::Invalid) };
+        if !fork::in_child() {
+            closing.close(lend!(self));
+        }
+        let (cqs, cntrs) = closing.bindings();
+        for cq in cqs {
+            self.cqs[cq.0].bound -= 1;
+        }
+        for cntr in cntrs {
+            self.cntrs[cntr.0].bound -= 1;
+        }
+        self.eps.remove(ep.0);
+        Ok(())
+    }
+
+    /// Smallest rest of a multi-receive buffer that is still used, in bytes.
+    pub fn ep_min_multi_recv(&self, ep: EpId) -> usize {
+        self.eps.get(ep.0).map_or(0, Endpoint::min_multi_recv)
+    }
+
+    /// Sets it.
+    pub fn ep_set_min_multi_recv(&mut self, ep: EpId, bytes: usize) {
+        if let Ok(ep) = self.ep(ep) {
+            ep.set_min_multi_recv(bytes);
+        }
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub fn send(&mut self, ep: EpId, args: &SendArgs<'_>) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
+        ep.send(lend!(self), args)
+    }
+
+    /// Posts a receive, or peeks, claims, discards by its flags.
+    #[inline]
+    pub fn recv(&mut self, ep: EpId, args: &RecvArgs<'_>) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
+        ep.recv(lend!(self), args)
+    }
+
+    /// Cancels a posted receive.
+    pub fn cancel(&mut self, ep: EpId, ctx: UserCtx) -> Result<()> {
+        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
+        ep.cancel(lend!(self), ctx)
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let open: Vec<usize> = self.eps.iter().map(|(i, _)| i).collect();
+        for i in open {
+            let _ = self.ep_close(EpId(i));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! First contact, from both sides. See `transport/local.rs` for the exchange; here is what it means.
+//!
+//! ```text
+//! None ── send ──▶ Dialing ── hello handed over ──▶ Greeted ── end of file, garbage ──▶ Gone
+//!   └──── called: hello answered ────────────────────▲            Dialing ── time out, refused ──▶ Gone
+//! ```
+
+use super::peers::Contact;
+use super::{Endpoint, Out};
+use crate::error::{Error, Result};
+use crate::mem::shared::SharedMem;
+use crate::peer::name::{Name, Service};
+use crate::shm::bell::{self, Bell};
+use crate::shm::segment;
+use crate::sys::socket::PeerCred;
+use crate::sys::{host, memfd};
+use crate::transport::link::Link;
+use crate::transport::local::{self, Greeting, NoCall, Reply};
+use crate::types::PeerId;
+use crate::wire::hello::{Hello, Refusal};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use std::net::{IpAddr, UdpSocket};
+
+/// Nanoseconds before the first repetition of a call; doubled up to the second figure.
+const FIRST_PAUSE: u64 = 500_000;
+const LAST_PAUSE: u64 = 50_000_000;
+
+/// Services that endpoints of this process listen at.
+static OWN_SERVICES: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+
+pub(super) fn own_service(service: Option<Service>) -> bool {
+    service.is_some_and(|s| OWN_SERVICES.lock().contains(&s.port))
+}
+
+pub(super) fn claim_service(service: Service) {
+    OWN_SERVICES.lock().push(service.port);
+}
+
+pub(super) fn free_service(service: Service) {
+    let mut own = OWN_SERVICES.lock();
+    if let Some(at) = own.iter().position(|p| *p == service.port) {
+        own.swap_remove(at);
+    }
+}
+
+/// Whether an address is one of this host's: the kernel lets us bind to it.
+fn own_address(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+impl Endpoint {
+    /// An error if the peer is on another host.
+    pub(super) fn check_reachable(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
+        let name = self.peers.get(id).name;
+        if name.is_local_to(host::id(), own_address) {
+            return Ok(());
+        }
+        self.depart(out, id, Error::Unreachable);
+        Err(Error::Unreachable)
+    }
+
+    /// Makes the link to a peer that was never sent to, and calls it.
+    ///
+    /// # Errors
+    /// Why this peer cannot be reached. Waiting for a peer is no error: what is sent meanwhile stands in the ring.
+    #[cold]
+    pub(super) fn first_contact(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
+        let own = self.name()?;
+        if let Contact::Gone(why) = self.peers.get(id).contact {
+            return Err(why);
+        }
+        if self.peers.get(id).name == own {
+            let link = Link::to_self(segment::private(self.segment_bytes), self.config.eager_window);
+            let peer = self.peers.get_mut(id);
+            peer.link = Some(link);
+            peer.contact = Contact::Greeted;
+            self.start_polling(id);
+            return Ok(());
+        }
+        self.check_reachable(out, id)?;
+        self.make_segment(id)?;
+        let now = self.clock.now();
+        let deadline = now + self.config.connect_timeout * 1_000_000;
+        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause: FIRST_PAUSE };
+        self.dial(out, id, now);
+        match self.peers.get(id).contact {
+            Contact::Gone(why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    fn make_segment(&mut self, id: PeerId) -> Result<()> {
+        if self.peers.get(id).link.is_some() {
+            return Ok(());
+        }
+        let (fd, mem) = segment::create(self.segment_bytes).map_err(|e| {
+            self.log.warn(|| format!("no shared memory for a peer ({} bytes): {e}", self.segment_bytes));
+            Error::NoResources
+        })?;
+        let peer = self.peers.get_mut(id);
+        peer.segment = Some(fd);
+        peer.link = Some(Link::new(mem, self.config.eager_window));
+        Ok(())
+    }
+
+    /// Calls a peer and says hello; or notes when to try again.
+    pub(super) fn dial(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        let name = self.peers.get(id).name;
+        let called = local::call(&name).and_then(|(fd, cred)| {
+            self.peers.get_mut(id).pid = cred.pid as u32;
+            self.greet(id, &fd).map(|()| fd)
+        });
+        match called {
+            Ok(fd) => self.greeted(out, id, fd),
+            Err(NoCall::Later) => self.dial_later(out, id, now),
+            Err(NoCall::Never(why)) => self.depart(out, id, why),
+        }
+    }
+
+    fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
+        if now >= deadline {
+            self.depart(out, id, Error::TimedOut);
+            return;
+        }
+        // Jitter: many that wait for one listener must not knock in step.
+        let next = now + pause / 2 + host::random() % pause;
+        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next, pause: (pause * 2).min(LAST_PAUSE) };
+        self.poll.dialing.push(id);
+    }
+
+    /// Hands our segment and bell over, with our name.
+    fn greet(&mut self, id: PeerId, fd: &OwnedFd) -> core::result::Result<(), NoCall> {
+        let own = self.name().map_err(NoCall::Never)?;
+        let cores = self.crowd.own_cores();
+        let bytes = self.segment_bytes as u32;
+        self.own_bell().map_err(NoCall::Never)?;
+        let peer = self.peers.get(id);
+        let hello = Hello::new(own.to_bytes(), peer.name.to_bytes(), bytes, id.0 % bell::SLOTS, cores);
+        let (Some(segment), Some(bell)) = (&peer.segment, &self.bell) else {
+            return Err(NoCall::Never(Error::NoResources));
+        };
+        local::greet(fd, &hello, segment, &bell.fd)
+    }
+
+    /// The peer has our segment: what waited for that is complete.
+    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, fd: OwnedFd) {
+        if let Some(local) = &self.local {
+            let _ = local.watch(&fd, id);
+        }
+        let peer = self.peers.get_mut(id);
+        peer.sockets.push(fd);
+        peer.segment = None;
+        peer.contact = Contact::Greeted;
+        for req in std::mem::take(&mut peer.await_contact) {
+            self.report.sent(out, &req);
+        }
+        self.stats.peers += 1;
+        let peer = self.peers.get(id);
+        self.log.info(|| format!("connected to {} (process {})", peer.name, peer.pid));
+    }
+
+    /// Somebody called.
+    pub(super) fn called(&mut self, out: &mut Out<'_>, fd: OwnedFd, cred: PeerCred, greeting: Greeting) {
+        let (Ok(from), Ok(to)) = (Name::from_bytes(&greeting.hello.from), Name::from_bytes(&greeting.hello.to)) else {
+            local::turn_away(&fd, Refusal::Malformed);
+            return;
+        };
+        let Ok(own) = self.name() else { return };
+        let meant = to.is_contact() || to.identity() == own.identity();
+        if !meant || from.is_contact() {
+            self.log.info(|| format!("process {} looked for {to}, which is not {own}", cred.pid));
+            local::turn_away(&fd, if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
+            return;
+        }
+        let id = self.peers.caller(from, to.is_contact(), self.config.fragment as usize);
+        if self.peers.get(id).link.as_ref().is_some_and(Link::can_receive) {
+            // An endpoint calls once. A second call under its name is not its.
+            local::turn_away(&fd, Refusal::Malformed);
+            return;
+        }
+        self.peers.get_mut(id).pid = cred.pid as u32;
+        if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, &greeting)) {
+            self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", cred.pid));
+            local::turn_away(&fd, Refusal::NoResources);
+            self.depart(out, id, why);
+            return;
+        }
+        if self.peers.get(id).contact == Contact::Greeted {
+            // Both called at once: our call brought our segment, theirs brought theirs.
+            if let Some(local) = &self.local {
+                let _ = local.watch(&fd, id);
+            }
+            self.peers.get_mut(id).sockets.push(fd);
+            return;
+        }
+        match self.greet(id, &fd) {
+            Ok(()) => self.greeted(out, id, fd),
+            Err(_) => self.depart(out, id, Error::PeerGone),
+        }
+    }
+
+    /// Maps what a peer sent and begins to poll its ring.
+    fn attach(&mut self, id: PeerId, greeting: &Greeting) -> Result<()> {
+        let hello = &greeting.hello;
+        let theirs = segment::attach(&greeting.segment, hello.segment.get() as usize).map_err(|_| Error::Corrupt)?;
+        let bell = memfd::attach(&greeting.bell, bell::BYTES, true).map_err(|_| Error::Corrupt)?;
+        let bell = Bell::new(SharedMem::new(bell));
+        let peer = self.peers.get_mut(id);
+        let Some(link) = &mut peer.link else { return Err(Error::BadState) };
+        link.attach(theirs, Some((bell, hello.slot.get())));
+        self.crowd.joined(id, hello.cores.map(|w| w.get()));
+        self.start_polling(id);
+        Ok(())
+    }
+
+    /// A connection of a peer has something to say.
+    pub(super) fn heard_from(&mut self, out: &mut Out<'_>, id: PeerId) {
+        let mut at = 0;
+        while let Some(fd) = self.peers.get(id).sockets.get(at) {
+            match local::receive(fd) {
+                Reply::Nothing => at += 1,
+                Reply::Greeting(greeting) => self.answered(out, id, &greeting),
+                Reply::Refused(why) => {
+                    self.depart(out, id, why);
+                    return;
+                }
+                Reply::Ended => {
+                    if let Some(local) = &self.local {
+                        local.forget(fd);
+                    }
+                    self.poll.ending.push(id);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The answer to our call.
+    fn answered(&mut self, out: &mut Out<'_>, id: PeerId, greeting: &Greeting) {
+        let Ok(from) = Name::from_bytes(&greeting.hello.from) else {
+            self.depart(out, id, Error::Corrupt);
+            return;
+        };
+        let peer = self.peers.get(id);
+        let expected = peer.name.is_contact() || peer.name.identity() == from.identity();
+        if from.is_contact() || !expected || peer.link.as_ref().is_none_or(Link::can_receive) {
+            self.depart(out, id, Error::Corrupt);
+            return;
+        }
+        if peer.name.is_contact()
+            && let Some(other) = self.peers.learn(id, from)
+        {
+            self.tagged.posted.rename_source(id, other);
+            self.untagged.posted.rename_source(id, other);
+        }
+        if let Err(why) = self.attach(id, greeting) {
+            self.depart(out, id, why);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether ranks outnumber the cores they share, so that an idle poll had better give its core to somebody else.
+//!
+//! Counted are this process and the local endpoints it knows of. A peer whose cores are known (from its hello) counts if they
+//! overlap ours; one that has not said hello may run anywhere. Ranks bound to a core each are no crowd, however
+//! many there are; two on the same core are.
+
+use crate::sys::cpu::{self, CoreMask, MASK_WORDS};
+
+/// The census of one endpoint.
+#[derive(Default)]
+pub(super) struct Crowd {
+    mine: CoreMask,
+    quota: Option<u32>,
+    /// Cores of connected peers.
+    masks: Vec<(crate::types::PeerId, CoreMask)>,
+    /// Local endpoints named by the address vector, this one included.
+    named: usize,
+    crowded: bool,
+}
+
+impl Crowd {
+    pub fn new(mine: CoreMask) -> Crowd {
+        Crowd { mine, quota: cpu::quota(), named: 1, ..Crowd::default() }
+    }
+
+    /// Cores that this process tells its peers.
+    pub fn own_cores(&self) -> CoreMask {
+        self.mine
+    }
+
+    pub fn joined(&mut self, peer: crate::types::PeerId, cores: CoreMask) {
+        self.left(peer);
+        self.masks.push((peer, cores));
+        self.count();
+    }
+
+    pub fn left(&mut self, peer: crate::types::PeerId) {
+        self.masks.retain(|(p, _)| *p != peer);
+        self.count();
+    }
+
+    pub fn named(&mut self, endpoints: usize) {
+        self.named = endpoints;
+        self.count();
+    }
+
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    fn count(&mut self) {
+        let online = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        self.crowded = crowded(&self.mine, self.masks.iter().map(|(_, m)| m), self.named, online, self.quota);
+    }
+}
+
+/// The rule. `named` counts local endpoints, ourselves included; those without a known mask may run on any of `online` cores.
+fn crowded<'a>(
+    mine: &CoreMask, peers: impl Iterator<Item = &'a CoreMask>, named: usize, online: u32, quota: Option<u32>,
+) -> bool {
+    let (mut known, mut sharing, mut union) = (1, 1, *mine);
+    for mask in peers {
+        known += 1;
+        if (0..MASK_WORDS).any(|i| mask[i] & mine[i] != 0) {
+            sharing += 1;
+            for i in 0..MASK_WORDS {
+                union[i] |= mask[i];
+            }
+        }
+    }
+    let strangers = named.saturating_sub(known);
+    let mut cores = cpu::count(&union);
+    if strangers > 0 {
+        cores = cores.max(online);
+    }
+    if let Some(quota) = quota {
+        cores = cores.min(quota);
+    }
+    sharing + strangers > cores as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(cores: &[usize]) -> CoreMask {
+        let mut m = [0; MASK_WORDS];
+        for c in cores {
+            m[c / 64] |= 1 << (c % 64);
+        }
+        m
+    }
+
+    #[test]
+    fn the_rule() {
+        let both = mask(&[0, 1]);
+        let rule = |mine: &CoreMask, peers: &[CoreMask], named, quota| crowded(mine, peers.iter(), named, 2, quota);
+        assert!(!rule(&both, &[], 1, None), "alone");
+        assert!(!rule(&both, &[both], 2, None), "two on two");
+        assert!(rule(&both, &[both, both], 3, None), "three on two");
+        assert!(rule(&both, &[], 8, None), "eight named, none met");
+        assert!(!rule(&mask(&[0]), &[mask(&[1])], 2, None), "bound to a core each");
+        assert!(rule(&mask(&[0]), &[mask(&[0])], 2, None), "bound to the same core");
+        assert!(rule(&both, &[both], 2, Some(1)), "a quota of one core");
+        let eight: Vec<CoreMask> = (1..8).map(|c| mask(&[c])).collect();
+        assert!(!crowded(&mask(&[0]), eight.iter(), 8, 8, None), "eight bound on eight");
+        assert!(crowded(&mask(&[0]), eight.iter(), 20, 8, None), "twelve more somewhere on the eight");
+    }
+}

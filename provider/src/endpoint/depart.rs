@@ -1,0 +1,176 @@
+//! Ends: a peer is gone, or this endpoint closes.
+
+use super::peers::Contact;
+use super::recv::{self, Wanted};
+use super::report::Culprit;
+use super::{Endpoint, HeldMsg, Out, contact};
+use crate::completion::cq::describe;
+use crate::error::Error;
+use crate::request::{Held, SendReq};
+use crate::sys::cpu;
+use crate::types::PeerId;
+
+impl Endpoint {
+    /// The peer cannot be used any more: every operation that waits for it fails with its name. What arrived whole
+    /// stays receivable.
+    #[cold]
+    pub(super) fn depart(&mut self, out: &mut Out<'_>, id: PeerId, why: Error) {
+        if matches!(self.peers.get(id).contact, Contact::Gone(_)) {
+            return;
+        }
+        let peer = self.peers.get_mut(id);
+        let culprit = peer.culprit();
+        let closed = peer.link.as_ref().is_some_and(|l| l.peer_closed());
+        // Its last word on what it had read.
+        if let Some(link) = &mut peer.link
+            && link.refresh().is_ok()
+        {
+            while peer.await_ack.front().is_some_and(|(position, _)| link.reached(*position)) {
+                if let Some((_, req)) = peer.await_ack.pop_front() {
+                    self.report.sent(out, &req);
+                }
+            }
+        }
+        peer.contact = Contact::Gone(why);
+        let mut sends: Vec<SendReq> = std::mem::take(&mut peer.await_contact);
+        sends.extend(std::mem::take(&mut peer.await_ack).into_iter().map(|(_, req)| req));
+        let aborted = peer.streams.abort();
+        sends.extend(aborted.sends);
+        for fd in std::mem::take(&mut peer.sockets) {
+            if let Some(local) = &self.local {
+                local.forget(&fd);
+            }
+        }
+        peer.segment = None;
+        self.stop_polling(id);
+        self.crowd.left(id);
+        self.peers.unroute(id);
+        let mut failed = sends.len() + aborted.recvs.len();
+        for req in &sends {
+            self.report.send_failed(out, req, why, culprit);
+        }
+        for (req, env) in aborted.recvs {
+            if let Some(at) = req.multi {
+                recv::message_done(&mut self.multis, at);
+            }
+            self.report.recv_failed(out, req.ctx, env.tagged, Some(&env), why, culprit);
+        }
+        self.drop_broken(id);
+        failed += self.fail_directed(out, id, why, culprit);
+        let speak = || describe(why, culprit.name.as_ref(), culprit.pid);
+        if failed > 0 || !closed {
+            self.stats.lost += 1;
+            self.log.warn(|| format!("{}; {failed} operations failed", speak()));
+        } else {
+            self.log.info(|| format!("closed: {}", speak()));
+        }
+        self.bury(id);
+    }
+
+    /// Forgets held messages whose rest will never come.
+    fn drop_broken(&mut self, id: PeerId) {
+        let source = self.peers.get(id).canonical;
+        for matcher in [&mut self.tagged, &mut self.untagged] {
+            if self.peers.get(id).held == 0 {
+                return;
+            }
+            for msg in matcher.unexpected.remove_source(source) {
+                let peer = self.peers.get_mut(msg.via);
+                let broken = msg.via == id && matches!(msg.held, Held::Stream(s) if !peer.streams.is_whole(s));
+                if broken {
+                    peer.held -= 1;
+                } else {
+                    let HeldMsg { env, .. } = msg;
+                    matcher.unexpected.push(env.tag, source, msg);
+                }
+            }
+        }
+        let peer = self.peers.get_mut(id);
+        self.claimed.retain(|_, c| {
+            let broken = c.is_broken(id, &peer.streams);
+            peer.held -= usize::from(broken);
+            !broken
+        });
+    }
+
+    /// Fails the receives that name this peer, unless another link to it lives.
+    fn fail_directed(&mut self, out: &mut Out<'_>, id: PeerId, why: Error, culprit: Culprit) -> usize {
+        let source = self.peers.get(id).canonical;
+        let alive = self.peers.ids().any(|p| {
+            let p = self.peers.get(p);
+            p.canonical == source && p.contact == Contact::Greeted
+        });
+        if alive {
+            return 0;
+        }
+        let mut failed = 0;
+        for tagged in [true, false] {
+            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            for wanted in matcher.posted.remove_source(source) {
+                let ctx = match wanted {
+                    Wanted::Once(req) => req.ctx,
+                    Wanted::Multi(at) => match recv::retire(&mut self.multis, at) {
+                        Some(ctx) => ctx,
+                        None => continue,
+                    },
+                };
+                self.report.recv_failed(out, ctx, tagged, None, why, culprit);
+                failed += 1;
+            }
+        }
+        failed
+    }
+
+    /// Frees the rings of a peer that is gone, once no held message needs them.
+    pub(super) fn bury(&mut self, id: PeerId) {
+        let peer = self.peers.get_mut(id);
+        if peer.held == 0 && matches!(peer.contact, Contact::Gone(_)) {
+            peer.link = None;
+        }
+    }
+
+    /// Whether something that was accepted has not reached its peer's hands yet.
+    fn undelivered(&self) -> bool {
+        self.peers.ids().any(|id| {
+            let peer = self.peers.get(id);
+            match peer.contact {
+                Contact::Gone(_) | Contact::None => false,
+                Contact::Dialing { .. } => true,
+                Contact::Greeted => peer.streams.sending() && peer.name.identity() != self.name.and_then(|n| n.identity()),
+            }
+        })
+    }
+
+    /// Hands over what was accepted, within the configured time, and says goodbye. Posted receives are forgotten.
+    pub(crate) fn close(&mut self, out: &mut Out<'_>) {
+        let until = self.clock.now() + self.config.close_timeout * 1_000_000;
+        while self.undelivered() {
+            let now = self.clock.now();
+            if now > until {
+                self.log.warn(|| "closing with messages that no peer took in time".into());
+                break;
+            }
+            if self.progress(out) == 0 {
+                self.look_at_sockets(out, now);
+                cpu::yield_core();
+            }
+        }
+        for id in self.peers.ids() {
+            if let Some(link) = &mut self.peers.get_mut(id).link {
+                link.tell();
+                link.close();
+            }
+        }
+        if let Some(name) = self.name {
+            if let Some(service) = name.service() {
+                contact::free_service(service);
+            }
+            let line = self.stats.line();
+            self.log.info(|| format!("endpoint {name} closes:{line}"));
+            if self.config.stats != 0 && self.stats.used() {
+                eprintln!("rustmx stats:{line}");
+            }
+        }
+        self.local = None;
+    }
+}

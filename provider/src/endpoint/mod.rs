@@ -1,0 +1,277 @@
+//! An endpoint (fi_endpoint(3)): a name, peers, posted receives, and the rings that it polls. One verb per file.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`send`](self) `send.rs` | the hot way down: route, choose, start |
+//! | `recv.rs` | post, peek, claim, discard, cancel |
+//! | `arrive.rs` | the hot way up: poll rings, match, deliver |
+//! | `progress.rs` | one turn: hot rings, the bell, streams, acknowledgements, sockets |
+//! | `contact.rs` | first contact, from both sides |
+//! | `depart.rs` | a peer is gone; this endpoint closes |
+//! | `peers.rs` | the peer table and the routes from address handles |
+//! | `report.rs` | the one place where operations become completions |
+//!
+//! Everything is `&mut self`: the lock, if there is one, is around the domain. Completions go to queues that the
+//! domain owns and lends in ([`Out`]).
+
+mod arrive;
+mod contact;
+mod crowd;
+mod depart;
+mod peers;
+mod progress;
+mod recv;
+mod report;
+mod send;
+
+pub use recv::RecvArgs;
+pub use report::Out;
+pub use send::SendArgs;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::matching::{Posted, Unexpected};
+use crate::mem::pool::Pool;
+use crate::mem::shared::SharedMem;
+use crate::peer::av::AddressVector;
+use crate::peer::name::{Name, Service};
+use crate::request::{Envelope, Held, RecvReq};
+use crate::select::Selection;
+use crate::shm::bell::{self, Bell};
+use crate::shm::{layout, segment};
+use crate::stats::Stats;
+use crate::sys::clock::Clock;
+use crate::sys::{cpu, host, memfd};
+use crate::transport::local::Local;
+use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
+use crate::wire::header::HEAD;
+use crowd::Crowd;
+use peers::Peers;
+use recv::{Claimed, Multi, Wanted};
+use report::Reporter;
+use rustc_hash::FxHashMap;
+use rustix::fd::OwnedFd;
+use slab::Slab;
+use std::sync::Arc;
+
+/// How an endpoint is opened.
+#[derive(Clone, Debug)]
+pub struct EpAttr {
+    /// Default flags of sends.
+    pub tx_flags: OpFlags,
+    /// Default flags of receives.
+    pub rx_flags: OpFlags,
+    /// Report the sender of each message (FI_SOURCE).
+    pub source: bool,
+    /// Receives may name a source (FI_DIRECTED_RECV); else it is ignored.
+    pub directed_recv: bool,
+    /// Untagged messages are used.
+    pub msg: bool,
+    /// Tagged messages are used.
+    pub tagged: bool,
+    /// Listen at this service, so that peers can find the endpoint by address and port.
+    pub service: Option<Service>,
+}
+
+/// A message that waits for its receive.
+struct HeldMsg {
+    env: Envelope,
+    held: Held,
+    /// The peer whose link brought it (not an alias's canonical peer).
+    via: PeerId,
+}
+
+/// Posted receives and unexpected messages of one kind, tagged or untagged.
+struct Matcher {
+    posted: Posted<Wanted>,
+    unexpected: Unexpected<HeldMsg>,
+}
+
+impl Matcher {
+    fn new() -> Matcher {
+        Matcher { posted: Posted::new(), unexpected: Unexpected::new() }
+    }
+}
+
+/// The bell that peers ring for this endpoint, made at first contact.
+struct OwnBell {
+    fd: OwnedFd,
+    bell: Bell<SharedMem>,
+}
+
+/// Polling state: which rings are looked at directly, which by bell and turn.
+#[derive(Default)]
+struct Poll {
+    hot: Vec<PeerId>,
+    cold: Vec<PeerId>,
+    turn: usize,
+    tick: u64,
+    idle: u64,
+    sockets_at: u64,
+    /// Epoch of the address vector at the last census.
+    census: u64,
+    /// Peers with control records or fragments to write.
+    busy: Vec<PeerId>,
+    /// Peers with sends that wait for an acknowledgement.
+    ack_waiters: Vec<PeerId>,
+    /// Peers still to be called.
+    dialing: Vec<PeerId>,
+    /// Peers whose socket ended; gone once their ring is drained.
+    ending: Vec<PeerId>,
+}
+
+/// An endpoint. See the module documentation.
+pub struct Endpoint {
+    attr: EpAttr,
+    config: Arc<Config>,
+    log: Log,
+    clock: Clock,
+    av: Option<Arc<AddressVector>>,
+    name: Option<Name>,
+    index: u32,
+    local: Option<Local>,
+    bell: Option<OwnBell>,
+    selection: Selection,
+    segment_bytes: usize,
+    peers: Peers,
+    tagged: Matcher,
+    untagged: Matcher,
+    claimed: FxHashMap<UserCtx, Claimed>,
+    multis: Slab<Multi>,
+    min_multi_recv: usize,
+    report: Reporter,
+    pool: Pool,
+    poll: Poll,
+    crowd: Crowd,
+    stats: Stats,
+}
+
+impl Endpoint {
+    /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
+    pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, clock: Clock) -> Endpoint {
+        let segment_bytes = segment::bytes_for(config.ring_size);
+        let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
+        Endpoint {
+            selection: Selection::new(&config, record_max),
+            report: Reporter::new(attr.source),
+            attr,
+            config,
+            log,
+            clock,
+            av: None,
+            name: None,
+            index,
+            local: None,
+            bell: None,
+            segment_bytes,
+            peers: Peers::default(),
+            tagged: Matcher::new(),
+            untagged: Matcher::new(),
+            claimed: FxHashMap::default(),
+            multis: Slab::new(),
+            min_multi_recv: 64,
+            pool: Pool::default(),
+            poll: Poll::default(),
+            crowd: Crowd::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Uses `av` to resolve handles.
+    pub(crate) fn bind_av(&mut self, av: Arc<AddressVector>) -> Result<()> {
+        if self.av.is_some() || self.name.is_some() {
+            return Err(Error::BadState);
+        }
+        self.av = Some(av);
+        Ok(())
+    }
+
+    /// Reports sends or receives (or both) to `cq`. Not twice for one direction, not after enable.
+    pub(crate) fn bind_cq(&mut self, cq: CqId, transmit: bool, recv: bool, selective: bool) -> Result<()> {
+        if self.name.is_some() {
+            return Err(Error::BadState);
+        }
+        self.report.bind_cq(cq, transmit, recv, selective)
+    }
+
+    /// Counts events of this endpoint in `cntr`.
+    pub(crate) fn bind_cntr(&mut self, cntr: CntrId, events: CntrEvents) -> Result<()> {
+        if self.name.is_some() {
+            return Err(Error::BadState);
+        }
+        self.report.bind_cntr(cntr, events);
+        Ok(())
+    }
+
+    /// The queues and counters that it is bound to.
+    pub(crate) fn bindings(&self) -> (impl Iterator<Item = CqId>, impl Iterator<Item = CntrId>) {
+        self.report.bindings()
+    }
+
+    /// Gives the endpoint its name and starts to listen.
+    pub(crate) fn enable(&mut self) -> Result<()> {
+        if self.name.is_some() {
+            return Ok(());
+        }
+        if self.av.is_none() || !self.report.has_queues() {
+            return Err(Error::BadState);
+        }
+        let named = |service| Name::new(host::random() | 1, self.index, host::id(), service);
+        let mut name = named(self.attr.service);
+        let local = match Local::open(&name) {
+            Err(Error::AddressInUse) if contact::own_service(self.attr.service) => {
+                // Another endpoint of this process was opened from the same info and has the service; this one
+                // can be reached by its name.
+                name = named(None);
+                Local::open(&name)?
+            }
+            other => other?,
+        };
+        if let Some(service) = name.service() {
+            contact::claim_service(service);
+        }
+        self.local = Some(local);
+        self.name = Some(name);
+        self.crowd = Crowd::new(cpu::allowed());
+        self.log.info(|| {
+            let s = &self.selection;
+            format!("endpoint {name} is open; {} bytes of ring for each peer and direction; protocols by size:\n{s}", self.segment_bytes)
+        });
+        Ok(())
+    }
+
+    /// Its name, once enabled.
+    pub(crate) fn name(&self) -> Result<Name> {
+        self.name.ok_or(Error::BadState)
+    }
+
+    /// Smallest rest of a multi-receive buffer that is still used.
+    pub(crate) fn min_multi_recv(&self) -> usize {
+        self.min_multi_recv
+    }
+
+    /// Sets it; applies to buffers posted later.
+    pub(crate) fn set_min_multi_recv(&mut self, bytes: usize) {
+        self.min_multi_recv = bytes;
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn own_bell(&mut self) -> Result<&OwnBell> {
+        if self.bell.is_none() {
+            let (fd, map) = memfd::create("rustmx-bell", bell::BYTES, false).map_err(|_| Error::NoResources)?;
+            self.bell = Some(OwnBell { fd, bell: Bell::new(SharedMem::new(map)) });
+        }
+        self.bell.as_ref().ok_or(Error::NoResources)
+    }
+}
+
+/// A request for a plain buffer.
+fn request(ctx: UserCtx, report: bool, iov: crate::mem::user::UserIov) -> RecvReq {
+    let cap = crate::mem::user::total_len(&iov);
+    RecvReq { ctx, report, iov, cap, multi: None }
+}

@@ -1,0 +1,224 @@
+//! The peer table of an endpoint, and the routes from address handles to it.
+//!
+//! A peer is an *identity*, not a handle: two handles of one endpoint lead to one peer, and a peer that calls before it was
+//! inserted is the same one afterwards. A contact address becomes a peer of its own until first contact tells who is there; if
+//! that is somebody already known, the contact's peer is an *alias*: its link stays, its messages count as the other's (`canonical`).
+
+use crate::error::{Error, Result};
+use crate::peer::av::AddressVector;
+use crate::peer::name::{Identity, Name};
+use crate::protocol::stream::Streams;
+use crate::request::SendReq;
+use crate::transport::link::Link;
+use crate::types::{Addr, PeerId};
+use rustc_hash::FxHashMap;
+use rustix::fd::OwnedFd;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// How far the connection to a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contact {
+    /// Nothing was sent yet.
+    None,
+    /// Calls are tried again until `deadline`; next at `next`.
+    Dialing { deadline: u64, next: u64, pause: u64 },
+    /// Our segment is in the peer's hands, or in its backlog.
+    Greeted,
+    /// It is gone, and why.
+    Gone(Error),
+}
+
+/// One peer.
+pub(super) struct Peer {
+    pub name: Name,
+    pub pid: u32,
+    pub contact: Contact,
+    pub link: Option<Link>,
+    /// Our segment's descriptor until it has been handed over.
+    pub segment: Option<OwnedFd>,
+    pub streams: Streams,
+    pub sockets: SmallVec<[OwnedFd; 1]>,
+    /// Whose messages these are, as matching sees it.
+    pub canonical: PeerId,
+    /// Sends of level Transmit that wait for first contact.
+    pub await_contact: Vec<SendReq>,
+    /// Sends of level Delivery and the position that acknowledges them, in order.
+    pub await_ack: VecDeque<(u32, SendReq)>,
+    pub in_busy: bool,
+    pub in_waiters: bool,
+    pub hot: bool,
+    pub last_active: u64,
+    /// Unexpected messages that came over this link.
+    pub held: usize,
+    /// Its handle, and the vector's epoch for which that holds.
+    addr: (u64, Addr),
+}
+
+impl Peer {
+    fn new(id: PeerId, name: Name, fragment: usize) -> Peer {
+        Peer {
+            name,
+            pid: 0,
+            contact: Contact::None,
+            link: None,
+            segment: None,
+            streams: Streams::new(fragment),
+            sockets: SmallVec::new(),
+            canonical: id,
+            await_contact: Vec::new(),
+            await_ack: VecDeque::new(),
+            in_busy: false,
+            in_waiters: false,
+            hot: false,
+            last_active: 0,
+            held: 0,
+            addr: (0, Addr::UNSPEC),
+        }
+    }
+
+    pub fn culprit(&self) -> super::report::Culprit {
+        super::report::Culprit { name: Some(self.name), pid: self.pid }
+    }
+}
+
+const NO_ROUTE: u32 = u32::MAX;
+
+/// All peers of an endpoint.
+#[derive(Default)]
+pub(super) struct Peers {
+    list: Vec<Peer>,
+    by_identity: FxHashMap<Identity, PeerId>,
+    by_contact: FxHashMap<Name, PeerId>,
+    /// From address handle to peer.
+    routes: Vec<u32>,
+    epoch: u64,
+}
+
+impl Peers {
+    #[inline]
+    pub fn get(&self, id: PeerId) -> &Peer {
+        &self.list[id.index()]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: PeerId) -> &mut Peer {
+        &mut self.list[id.index()]
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+        (0..self.list.len() as u32).map(PeerId)
+    }
+
+    fn add(&mut self, name: Name, fragment: usize) -> PeerId {
+        let id = PeerId(self.list.len() as u32);
+        self.list.push(Peer::new(id, name, fragment));
+        id
+    }
+
+    /// The peer with this name, made if it is new.
+    pub fn named(&mut self, name: Name, fragment: usize) -> PeerId {
+        let known = match name.identity() {
+            Some(identity) => self.by_identity.get(&identity).copied(),
+            // Who is at a contact may have been replaced: ask again once the last one is gone.
+            None => self.by_contact.get(&name).copied().filter(|id| !matches!(self.get(*id).contact, Contact::Gone(_))),
+        };
+        if let Some(id) = known {
+            return id;
+        }
+        let id = self.add(name, fragment);
+        match name.identity() {
+            Some(identity) => self.by_identity.insert(identity, id),
+            None => self.by_contact.insert(name, id),
+        };
+        id
+    }
+
+    /// A second link to a known endpoint that called us by a contact address: a new peer whose messages count as the other's.
+    pub fn caller(&mut self, name: Name, by_contact: bool, fragment: usize) -> PeerId {
+        let known = name.identity().and_then(|i| self.by_identity.get(&i).copied());
+        match known {
+            Some(other) if by_contact => {
+                let id = self.add(name, fragment);
+                self.get_mut(id).canonical = other;
+                id
+            }
+            _ => self.named(name, fragment),
+        }
+    }
+
+    /// A contact turned out to be `name`. Returns the peer it is an alias of, if that was known before.
+    pub fn learn(&mut self, id: PeerId, name: Name) -> Option<PeerId> {
+        let identity = name.identity()?;
+        self.get_mut(id).name = name;
+        match self.by_identity.get(&identity).copied() {
+            Some(other) if other != id => {
+                self.get_mut(id).canonical = other;
+                Some(other)
+            }
+            Some(_) => None,
+            None => {
+                self.by_identity.insert(identity, id);
+                None
+            }
+        }
+    }
+
+    /// The peer that a handle leads to.
+    #[inline]
+    pub fn route(&mut self, av: &AddressVector, addr: Addr, fragment: usize) -> Result<PeerId> {
+        if av.epoch() == self.epoch
+            && let Ok(at) = usize::try_from(addr.0)
+            && let Some(&to) = self.routes.get(at)
+            && to != NO_ROUTE
+        {
+            return Ok(PeerId(to));
+        }
+        self.find_route(av, addr, fragment)
+    }
+
+    #[cold]
+    fn find_route(&mut self, av: &AddressVector, addr: Addr, fragment: usize) -> Result<PeerId> {
+        let epoch = av.epoch();
+        if epoch != self.epoch {
+            self.routes.clear();
+            self.epoch = epoch;
+        }
+        let name = av.lookup(addr)?;
+        let id = self.named(name, fragment);
+        let at = addr.0 as usize;
+        if self.routes.len() <= at {
+            self.routes.resize(at + 1, NO_ROUTE);
+        }
+        self.routes[at] = id.0;
+        Ok(id)
+    }
+
+    /// The peer is gone: who answers at a contact address may be somebody else next time.
+    pub fn unroute(&mut self, id: PeerId) {
+        self.routes.iter_mut().filter(|r| **r == id.0).for_each(|r| *r = NO_ROUTE);
+    }
+
+    /// The handle of a peer, `UNSPEC` if it was not inserted.
+    pub fn addr_of(&mut self, av: &AddressVector, id: PeerId) -> Addr {
+        let epoch = av.epoch();
+        let peer = self.get_mut(id);
+        if peer.addr.0 != epoch {
+            let found = peer.name.identity().and_then(|i| av.find(i));
+            peer.addr = (epoch, found.unwrap_or(Addr::UNSPEC));
+        }
+        peer.addr.1
+    }
+}
+
+/// The error of a peer that cannot be used any more.
+pub(super) fn gone(peer: &Peer) -> Option<Error> {
+    match peer.contact {
+        Contact::Gone(why) => Some(why),
+        _ => None,
+    }
+}

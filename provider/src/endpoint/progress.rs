@@ -1,0 +1,235 @@
+//! One turn of the endpoint, in this order: hot rings; the bell and one cold ring in turn; streams that wait for room;
+//! acknowledgements that sends wait for; now and then the sockets. Never waits.
+
+use super::peers::Contact;
+use super::{Endpoint, Out};
+use crate::error::Error;
+use crate::shm::bell::SLOTS;
+use crate::sys::host;
+use crate::transport::local::Event;
+use crate::types::PeerId;
+
+/// Turns between looks at the clock.
+const CLOCK_EVERY: u64 = 16;
+/// Nanoseconds between looks at the sockets.
+const SOCKETS_EVERY: u64 = 20_000;
+/// Idle turns before the peer's progress line is read for an acknowledgement: a reply would have brought it by then.
+const ACK_PATIENCE: u64 = 32;
+/// Turns that a hot ring must have been idle to give its place to another.
+const COOL_AFTER: u64 = 256;
+
+impl Endpoint {
+    /// Makes progress. Returns how much there was to do; 0 is an idle turn.
+    #[inline]
+    pub(crate) fn progress(&mut self, out: &mut Out<'_>) -> usize {
+        let mut work = 0;
+        let mut i = 0;
+        while i < self.poll.hot.len() {
+            let id = self.poll.hot[i];
+            if self.peers.get(id).link.as_ref().is_some_and(|l| l.ready()) {
+                work += self.drain(out, id);
+            }
+            i += 1;
+        }
+        if !self.poll.cold.is_empty() {
+            work += self.poll_cold(out);
+        }
+        if !self.poll.busy.is_empty() {
+            work += self.push_busy(out);
+        }
+        self.poll.tick += 1;
+        if work == 0 { self.poll.idle += 1 } else { self.poll.idle = 0 }
+        if !self.poll.ack_waiters.is_empty() {
+            work += self.collect_acks(out);
+        }
+        if self.poll.tick.is_multiple_of(CLOCK_EVERY) {
+            work += self.look_at_clock(out);
+        }
+        work
+    }
+
+    /// Whether idle polls should give up the core.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowd.is_crowded()
+    }
+
+    /// Counts a core given up.
+    pub(crate) fn yielded(&mut self) {
+        self.stats.yields += 1;
+    }
+
+    fn poll_cold(&mut self, out: &mut Out<'_>) -> usize {
+        let mut ready = smallvec::SmallVec::<[PeerId; 8]>::new();
+        if let Some(own) = &self.bell
+            && own.bell.rung()
+        {
+            let peers = self.peers.len() as u32;
+            own.bell.take(|slot| ready.extend((slot..peers).step_by(SLOTS as usize).map(PeerId)));
+        }
+        let turn = self.poll.turn;
+        self.poll.turn = if turn + 1 < self.poll.cold.len() { turn + 1 } else { 0 };
+        if let Some(&id) = self.poll.cold.get(turn) {
+            ready.push(id);
+        }
+        let mut work = 0;
+        for id in ready {
+            if !self.peers.get(id).link.as_ref().is_some_and(|l| l.ready()) {
+                continue;
+            }
+            work += self.drain(out, id);
+            let peer = self.peers.get(id);
+            if !peer.hot
+                && let Some(own) = &self.bell
+                && peer.link.as_ref().is_some_and(|l| l.ready())
+            {
+                // Its turn was over before its ring was empty.
+                own.bell.ring(id.0);
+            }
+            self.warm(id);
+        }
+        work
+    }
+
+    /// Lets a cold ring that had something take the place of a hot one that had nothing for long.
+    fn warm(&mut self, id: PeerId) {
+        let tick = self.poll.tick;
+        let Some(at) = (0..self.poll.hot.len()).min_by_key(|i| self.peers.get(self.poll.hot[*i]).last_active) else { return };
+        let cool = self.poll.hot[at];
+        if self.peers.get(id).hot || tick - self.peers.get(cool).last_active < COOL_AFTER {
+            return;
+        }
+        self.poll.cold.retain(|c| *c != id);
+        self.poll.cold.push(cool);
+        self.poll.hot[at] = id;
+        for (peer, hot) in [(id, true), (cool, false)] {
+            let peer = self.peers.get_mut(peer);
+            peer.hot = hot;
+            if let Some(link) = &peer.link {
+                link.set_hot(hot);
+            }
+        }
+    }
+
+    /// The peer's ring can be polled from now on.
+    pub(super) fn start_polling(&mut self, id: PeerId) {
+        let hot = self.poll.hot.len() < self.config.hot_peers as usize;
+        if hot { self.poll.hot.push(id) } else { self.poll.cold.push(id) }
+        let tick = self.poll.tick;
+        let peer = self.peers.get_mut(id);
+        peer.hot = hot;
+        peer.last_active = tick;
+        if let Some(link) = &peer.link {
+            link.set_hot(hot);
+        }
+    }
+
+    /// The peer's ring is not polled any more.
+    pub(super) fn stop_polling(&mut self, id: PeerId) {
+        self.poll.hot.retain(|p| *p != id);
+        self.poll.cold.retain(|p| *p != id);
+        self.peers.get_mut(id).hot = false;
+        // A cold ring moves up.
+        if self.poll.hot.len() < self.config.hot_peers as usize
+            && let Some(next) = self.poll.cold.pop()
+        {
+            self.start_polling(next);
+        }
+    }
+
+    fn push_busy(&mut self, out: &mut Out<'_>) -> usize {
+        let mut work = 0;
+        for id in std::mem::take(&mut self.poll.busy) {
+            self.peers.get_mut(id).in_busy = false;
+            work += self.push(out, id);
+        }
+        work
+    }
+
+    fn collect_acks(&mut self, out: &mut Out<'_>) -> usize {
+        let look = self.poll.idle != 0 && self.poll.idle.is_multiple_of(ACK_PATIENCE);
+        let mut done = 0;
+        let mut i = 0;
+        while let Some(&id) = self.poll.ack_waiters.get(i) {
+            let peer = self.peers.get_mut(id);
+            let mut sound = true;
+            if let Some(link) = &mut peer.link {
+                if look {
+                    sound = link.refresh().is_ok();
+                }
+                while let Some(&(position, req)) = peer.await_ack.front() {
+                    if !link.reached(position) {
+                        break;
+                    }
+                    peer.await_ack.pop_front();
+                    self.report.sent(out, &req);
+                    done += 1;
+                }
+            }
+            if !sound {
+                self.depart(out, id, Error::Corrupt);
+            }
+            let peer = self.peers.get_mut(id);
+            if peer.await_ack.is_empty() {
+                peer.in_waiters = false;
+                self.poll.ack_waiters.retain(|w| *w != id);
+            } else {
+                i += 1;
+            }
+        }
+        done
+    }
+
+    fn look_at_clock(&mut self, out: &mut Out<'_>) -> usize {
+        let now = self.clock.now();
+        if now < self.poll.sockets_at {
+            return 0;
+        }
+        self.poll.sockets_at = now + SOCKETS_EVERY;
+        self.take_census();
+        self.look_at_sockets(out, now)
+    }
+
+    /// Counts the local endpoints that the address vector names, when it changed.
+    fn take_census(&mut self) {
+        if let Some(av) = &self.av
+            && av.epoch() != self.poll.census
+        {
+            self.poll.census = av.epoch();
+            self.crowd.named(av.count_local(host::id()));
+        }
+    }
+
+    /// Calls that came in, answers, ends; calls to be made again.
+    pub(super) fn look_at_sockets(&mut self, out: &mut Out<'_>, now: u64) -> usize {
+        let Some(local) = &mut self.local else { return 0 };
+        let mut events = Vec::new();
+        local.poll(now, &mut events);
+        let mut work = events.len();
+        for event in events {
+            match event {
+                Event::Call { fd, cred, greeting } => self.called(out, fd, cred, *greeting),
+                Event::Peer(id) => self.heard_from(out, id),
+                Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
+            }
+        }
+        for id in std::mem::take(&mut self.poll.dialing) {
+            match self.peers.get(id).contact {
+                Contact::Dialing { next, .. } if next <= now => self.dial(out, id, now),
+                Contact::Dialing { .. } => self.poll.dialing.push(id),
+                _ => {}
+            }
+        }
+        for id in std::mem::take(&mut self.poll.ending) {
+            // What it sent before its end still counts.
+            let drained = self.drain(out, id);
+            work += drained;
+            if drained > 0 {
+                self.poll.ending.push(id);
+            } else if self.peers.get(id).contact == Contact::Greeted {
+                self.depart(out, id, Error::PeerGone);
+            }
+        }
+        work
+    }
+}

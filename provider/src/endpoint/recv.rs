@@ -1,0 +1,319 @@
+//! Receives: post, peek, claim, discard, cancel, and buffers that take many messages.
+
+use super::peers::gone;
+use super::report::{Culprit, Reporter};
+use super::{Endpoint, HeldMsg, Out, request};
+use crate::error::{Error, Result};
+use crate::matching::Key;
+use crate::mem::user::{UserIov, UserSeg, total_len, window};
+use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
+use crate::protocol::stream::Streams;
+use crate::request::{Held, RecvReq};
+use crate::types::{Addr, CompFlags, OpFlags, PeerId, UserCtx};
+use slab::Slab;
+
+/// One receive, as the API passes it.
+pub struct RecvArgs<'a> {
+    /// The source, or [`Addr::UNSPEC`] for any.
+    pub from: Addr,
+    /// Tagged or untagged.
+    pub tagged: bool,
+    /// Tag; 0 if untagged.
+    pub tag: u64,
+    /// Bits of the tag that are not compared.
+    pub ignore: u64,
+    /// The buffer.
+    pub iov: &'a [UserSeg],
+    /// The application's context.
+    pub ctx: UserCtx,
+    /// Flags of the call; `None`: the endpoint's default.
+    pub flags: Option<OpFlags>,
+}
+
+/// A posted receive.
+pub(super) enum Wanted {
+    /// For one message.
+    Once(RecvReq),
+    /// A multi-receive buffer.
+    Multi(usize),
+}
+
+/// A message that a peek reserved, under the peek's context.
+pub(super) struct Claimed {
+    msg: HeldMsg,
+    tagged: bool,
+}
+
+impl Claimed {
+    /// Whether its peer is gone before all of it came.
+    pub fn is_broken(&self, via: PeerId, streams: &Streams) -> bool {
+        self.msg.via == via && matches!(self.msg.held, Held::Stream(id) if !streams.is_whole(id))
+    }
+}
+
+/// A buffer that takes messages until less than `min` bytes are left (fi_msg(3), FI_MULTI_RECV).
+pub(super) struct Multi {
+    ctx: UserCtx,
+    report: bool,
+    iov: UserIov,
+    len: usize,
+    used: usize,
+    min: usize,
+    /// Messages that are still coming in.
+    outstanding: usize,
+    /// Takes no further message.
+    retired: bool,
+}
+
+/// Messages begin at multiples of this: clients read structures out of the buffer.
+const ALIGN: usize = 16;
+
+/// A piece of buffer `at` for a message of `total` bytes, and whether the buffer takes no further one.
+pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Option<RecvReq>, bool) {
+    let Some(m) = multis.get_mut(at) else { return (None, true) };
+    if total > m.len - m.used && m.used > 0 {
+        // It goes to the next buffer; it is not truncated here.
+        m.retired = true;
+        return (None, true);
+    }
+    let n = total.min(m.len - m.used);
+    let iov = window(&m.iov, m.used, n);
+    m.used = (m.used + n).next_multiple_of(ALIGN).min(m.len);
+    m.outstanding += 1;
+    m.retired = m.len - m.used < m.min.max(1);
+    let cap = total_len(&iov);
+    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, multi: Some(at) }), m.retired)
+}
+
+/// A message of buffer `at` is complete: FI_MULTI_RECV if it was the last one.
+pub(super) fn message_done(multis: &mut Slab<Multi>, at: usize) -> CompFlags {
+    let Some(m) = multis.get_mut(at) else { return CompFlags::empty() };
+    m.outstanding -= 1;
+    if m.retired && m.outstanding == 0 {
+        multis.remove(at);
+        return CompFlags::MULTI_RECV;
+    }
+    CompFlags::empty()
+}
+
+/// Takes buffer `at` out of use. Returns its context if no message is coming in to it.
+pub(super) fn retire(multis: &mut Slab<Multi>, at: usize) -> Option<UserCtx> {
+    let m = multis.get_mut(at)?;
+    m.retired = true;
+    if m.outstanding > 0 {
+        return None;
+    }
+    Some(multis.remove(at).ctx)
+}
+
+/// Gives buffer `at` back by an entry of its own, if it takes no further message and none is coming in.
+pub(super) fn release_if_idle(multis: &mut Slab<Multi>, report: &Reporter, out: &mut Out<'_>, at: usize) {
+    if multis.get(at).is_some_and(|m| m.retired && m.outstanding == 0) {
+        let m = multis.remove(at);
+        report.buffer_released(out, m.ctx);
+    }
+}
+
+impl Endpoint {
+    /// Posts a receive; or, by flags, looks for a message, reserves, receives a reserved one, drops one.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] for a claim without a reserved message; [`Error::UnknownAddress`] and the errors of a peer that
+    /// cannot send any more for a directed receive.
+    #[inline]
+    pub(crate) fn recv(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>) -> Result<()> {
+        let flags = args.flags.unwrap_or(self.attr.rx_flags);
+        let report = self.report.wants_recv(flags);
+        if flags.intersects(OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD) {
+            return self.probe(out, args, flags, report);
+        }
+        let (key, source) = self.key(out, args)?;
+        if flags.contains(OpFlags::MULTI_RECV) {
+            return self.post_multi(out, args, key, report);
+        }
+        let req = request(args.ctx, report, args.iov.into());
+        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        if let Some(found) = matcher.unexpected.find(&key)
+            && let Some(msg) = matcher.unexpected.remove(found)
+        {
+            self.deliver_late(out, msg, req);
+            return Ok(());
+        }
+        if let Some(id) = source
+            && let Some(why) = gone(self.peers.get(id))
+        {
+            return Err(why);
+        }
+        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        matcher.posted.post(key, Wanted::Once(req));
+        Ok(())
+    }
+
+    #[inline]
+    fn key(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>) -> Result<(Key, Option<PeerId>)> {
+        let mut source = None;
+        if self.attr.directed_recv && args.from != Addr::UNSPEC {
+            source = Some(self.source(out, args.from)?);
+        }
+        let (tag, ignore) = if args.tagged { (args.tag, args.ignore) } else { (0, u64::MAX) };
+        Ok((Key { tag, ignore, source }, source))
+    }
+
+    #[inline]
+    fn source(&mut self, out: &mut Out<'_>, from: Addr) -> Result<PeerId> {
+        let av = self.av.as_ref().ok_or(Error::BadState)?;
+        let id = self.peers.route(av, from, self.config.fragment as usize)?;
+        let peer = self.peers.get(id);
+        if peer.link.is_none() && gone(peer).is_none() {
+            self.check_reachable(out, id)?;
+        }
+        Ok(self.peers.get(id).canonical)
+    }
+
+    /// A held message got its buffer.
+    #[cold]
+    fn deliver_late(&mut self, out: &mut Out<'_>, msg: HeldMsg, req: RecvReq) {
+        let via = msg.via;
+        let peer = self.peers.get_mut(via);
+        peer.held -= 1;
+        let Some(link) = &mut peer.link else { return };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+        let delivery = deliver_held(&mut wire, msg.held, msg.env, req);
+        if peer.streams.has_work() {
+            self.push(out, via);
+        }
+        if let Delivery::Done(received) = delivery {
+            self.received(out, via, received);
+        }
+        self.bury(via);
+    }
+
+    fn drop_held(&mut self, out: &mut Out<'_>, msg: HeldMsg) {
+        let peer = self.peers.get_mut(msg.via);
+        peer.held -= 1;
+        let Some(link) = &mut peer.link else { return };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+        discard_held(&mut wire, msg.held);
+        if peer.streams.has_work() {
+            self.push(out, msg.via);
+        }
+        self.bury(msg.via);
+    }
+
+    fn post_multi(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, key: Key, report: bool) -> Result<()> {
+        if args.iov.is_empty() {
+            return Err(Error::Invalid);
+        }
+        let iov: UserIov = args.iov.into();
+        let len = total_len(&iov);
+        let at = self.multis.insert(Multi {
+            ctx: args.ctx,
+            report,
+            iov,
+            len,
+            used: 0,
+            min: self.min_multi_recv,
+            outstanding: 0,
+            retired: false,
+        });
+        // Messages that came early go in first, in their order.
+        loop {
+            let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+            let Some(found) = matcher.unexpected.find(&key) else { break };
+            let Some(total) = matcher.unexpected.get(found).map(|m| m.env.total) else { break };
+            let (req, used_up) = carve(&mut self.multis, at, total);
+            if let Some(req) = req
+                && let Some(msg) = matcher.unexpected.remove(found)
+            {
+                self.deliver_late(out, msg, req);
+            }
+            if used_up {
+                release_if_idle(&mut self.multis, &self.report, out, at);
+                return Ok(());
+            }
+        }
+        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        matcher.posted.post(key, Wanted::Multi(at));
+        Ok(())
+    }
+
+    /// PEEK, CLAIM and DISCARD (fi_tagged(3)).
+    #[cold]
+    fn probe(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, flags: OpFlags, report: bool) -> Result<()> {
+        if !flags.contains(OpFlags::PEEK) {
+            if !flags.contains(OpFlags::CLAIM) {
+                return Err(Error::Invalid);
+            }
+            return self.claimed(out, args, flags.contains(OpFlags::DISCARD), report);
+        }
+        if flags.contains(OpFlags::CLAIM | OpFlags::DISCARD) {
+            return Err(Error::Invalid);
+        }
+        // Who peeks in a loop must make progress by it.
+        self.progress(out);
+        let (key, _) = self.key(out, args)?;
+        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        let Some(found) = matcher.unexpected.find(&key) else {
+            self.report.recv_failed(out, args.ctx, args.tagged, None, Error::NoMessage, Culprit::default());
+            return Ok(());
+        };
+        let Some((env, via)) = matcher.unexpected.get(found).map(|m| (m.env, m.via)) else {
+            return Err(Error::NoMessage);
+        };
+        let mut more = CompFlags::empty();
+        if flags.intersects(OpFlags::CLAIM | OpFlags::DISCARD)
+            && let Some(msg) = matcher.unexpected.remove(found)
+        {
+            if flags.contains(OpFlags::CLAIM) {
+                more = CompFlags::CLAIM;
+                if let Some(old) = self.claimed.insert(args.ctx, Claimed { msg, tagged: args.tagged }) {
+                    self.drop_held(out, old.msg);
+                }
+            } else {
+                self.drop_held(out, msg);
+            }
+        }
+        let src = self.source_of(via);
+        self.report.peeked(out, args.ctx, report, &env, src, more);
+        Ok(())
+    }
+
+    fn claimed(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, discard: bool, report: bool) -> Result<()> {
+        match self.claimed.get(&args.ctx) {
+            Some(c) if c.tagged == args.tagged => {}
+            _ => return Err(Error::NoMessage),
+        }
+        let Some(Claimed { msg, .. }) = self.claimed.remove(&args.ctx) else { return Err(Error::NoMessage) };
+        if discard {
+            let (env, via) = (msg.env, msg.via);
+            self.drop_held(out, msg);
+            let src = self.source_of(via);
+            self.report.peeked(out, args.ctx, report, &env, src, CompFlags::empty());
+        } else {
+            self.deliver_late(out, msg, request(args.ctx, report, args.iov.into()));
+        }
+        Ok(())
+    }
+
+    /// Cancels the oldest posted receive with this context; it completes with [`Error::Cancelled`].
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if none is posted: it has its message already, or never was. Sends are not cancelled.
+    pub(crate) fn cancel(&mut self, out: &mut Out<'_>, ctx: UserCtx) -> Result<()> {
+        for tagged in [true, false] {
+            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let multis = &self.multis;
+            let found = matcher.posted.find_by(|_, w| match w {
+                Wanted::Once(req) => req.ctx == ctx,
+                Wanted::Multi(at) => multis.get(*at).is_some_and(|m| m.ctx == ctx),
+            });
+            let Some(wanted) = found.and_then(|id| matcher.posted.remove(id)) else { continue };
+            if let Wanted::Multi(at) = wanted {
+                retire(&mut self.multis, at);
+            }
+            self.report.recv_failed(out, ctx, tagged, None, Error::Cancelled, Culprit::default());
+            return Ok(());
+        }
+        Err(Error::NoMessage)
+    }
+}

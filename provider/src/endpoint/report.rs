@@ -1,0 +1,200 @@
+//! The one place where finished operations become completions and counts.
+
+use crate::completion::counter::Counter;
+use crate::completion::cq::{Completion, Cq, ErrorEntry};
+use crate::error::{Error, Result};
+use crate::peer::name::Name;
+use crate::request::{Envelope, RecvReq, SendReq};
+use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, OpFlags, UserCtx};
+use slab::Slab;
+use smallvec::SmallVec;
+
+/// The domain's queues and counters, lent to an endpoint for one call.
+pub struct Out<'a> {
+    /// Completion queues.
+    pub cqs: &'a mut Slab<Cq>,
+    /// Counters.
+    pub cntrs: &'a mut Slab<Counter>,
+}
+
+#[derive(Clone, Copy)]
+struct Binding {
+    cq: CqId,
+    selective: bool,
+}
+
+/// Who failed, for error entries.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Culprit {
+    pub name: Option<Name>,
+    pub pid: u32,
+}
+
+/// Bindings of one endpoint.
+pub(super) struct Reporter {
+    tx: Option<Binding>,
+    rx: Option<Binding>,
+    cntrs: SmallVec<[(CntrId, CntrEvents); 2]>,
+    source: bool,
+}
+
+impl Reporter {
+    pub fn new(source: bool) -> Reporter {
+        Reporter { tx: None, rx: None, cntrs: SmallVec::new(), source }
+    }
+
+    pub fn bind_cq(&mut self, cq: CqId, transmit: bool, recv: bool, selective: bool) -> Result<()> {
+        if !(transmit || recv) || (transmit && self.tx.is_some()) || (recv && self.rx.is_some()) {
+            return Err(Error::Invalid);
+        }
+        let binding = Some(Binding { cq, selective });
+        if transmit {
+            self.tx = binding;
+        }
+        if recv {
+            self.rx = binding;
+        }
+        Ok(())
+    }
+
+    pub fn bind_cntr(&mut self, cntr: CntrId, events: CntrEvents) {
+        self.cntrs.push((cntr, events));
+    }
+
+    pub fn bindings(&self) -> (impl Iterator<Item = CqId>, impl Iterator<Item = CntrId>) {
+        let rx = self.rx.filter(|r| self.tx.is_none_or(|t| t.cq != r.cq));
+        (self.tx.into_iter().chain(rx).map(|b| b.cq), self.cntrs.iter().map(|c| c.0))
+    }
+
+    /// Whether every direction has a queue or a counter.
+    pub fn has_queues(&self) -> bool {
+        let counted = |e| self.cntrs.iter().any(|c| c.1.intersects(e));
+        (self.tx.is_some() || counted(CntrEvents::SEND)) && (self.rx.is_some() || counted(CntrEvents::RECV))
+    }
+
+    /// Whether the source of messages is wanted.
+    #[inline]
+    pub fn wants_source(&self) -> bool {
+        self.source
+    }
+
+    /// Whether a send with these flags produces an entry.
+    #[inline]
+    pub fn wants_send(&self, flags: OpFlags) -> bool {
+        self.tx.is_some_and(|b| !b.selective || flags.contains(OpFlags::COMPLETION))
+    }
+
+    /// Whether a receive with these flags produces an entry.
+    #[inline]
+    pub fn wants_recv(&self, flags: OpFlags) -> bool {
+        self.rx.is_some_and(|b| !b.selective || flags.contains(OpFlags::COMPLETION))
+    }
+
+    #[inline]
+    fn count(&self, out: &mut Out<'_>, event: CntrEvents, failed: bool) {
+        for (id, events) in &self.cntrs {
+            if events.contains(event)
+                && let Some(c) = out.cntrs.get_mut(id.0)
+            {
+                if failed { c.err += 1 } else { c.ok += 1 }
+            }
+        }
+    }
+
+    #[inline]
+    pub fn sent(&self, out: &mut Out<'_>, req: &SendReq) {
+        if !self.cntrs.is_empty() {
+            self.count(out, CntrEvents::SEND, false);
+        }
+        if req.report
+            && let Some(b) = self.tx
+            && let Some(cq) = out.cqs.get_mut(b.cq.0)
+        {
+            cq.push(Completion { ctx: req.ctx, flags: req.flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC });
+        }
+    }
+
+    #[cold]
+    pub fn send_failed(&self, out: &mut Out<'_>, req: &SendReq, error: Error, culprit: Culprit) {
+        self.count(out, CntrEvents::SEND, true);
+        if req.quiet {
+            return;
+        }
+        let c = Completion { ctx: req.ctx, flags: req.flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC };
+        let entry = ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid };
+        if let Some(cq) = self.tx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+            cq.push_error(entry);
+        }
+    }
+
+    fn record(ctx: UserCtx, env: &Envelope, len: usize, src: Addr) -> Completion {
+        let mut flags = CompFlags::RECV | if env.tagged { CompFlags::TAGGED } else { CompFlags::MSG };
+        if env.data.is_some() {
+            flags |= CompFlags::REMOTE_CQ_DATA;
+        }
+        Completion { ctx, flags, len, buf: 0, data: env.data.unwrap_or(0), tag: env.tag, src }
+    }
+
+    /// A receive finished with `placed` bytes. `more` is added to its flags; `buf` is where a multi-receive message begins.
+    #[inline]
+    pub fn received(&self, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr, more: CompFlags) {
+        let mut c = Self::record(req.ctx, env, placed, src);
+        c.flags |= more;
+        if let Some(first) = req.iov.first() {
+            c.buf = first.address();
+        }
+        if placed < env.total {
+            self.truncated(out, c, env.total - placed);
+            return;
+        }
+        if !self.cntrs.is_empty() {
+            self.count(out, CntrEvents::RECV, false);
+        }
+        if req.report
+            && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
+        {
+            cq.push(c);
+        }
+    }
+
+    #[cold]
+    fn truncated(&self, out: &mut Out<'_>, c: Completion, olen: usize) {
+        self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 });
+    }
+
+    #[cold]
+    fn recv_error(&self, out: &mut Out<'_>, entry: ErrorEntry) {
+        self.count(out, CntrEvents::RECV, true);
+        if let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+            cq.push_error(entry);
+        }
+    }
+
+    /// A receive failed, before or after it was matched.
+    #[cold]
+    pub fn recv_failed(
+        &self, out: &mut Out<'_>, ctx: UserCtx, tagged: bool, env: Option<&Envelope>, error: Error, culprit: Culprit,
+    ) {
+        let none = Envelope { tagged, tag: 0, data: None, total: 0 };
+        let c = Self::record(ctx, env.unwrap_or(&none), 0, Addr::UNSPEC);
+        self.recv_error(out, ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid });
+    }
+
+    /// A peek found (and perhaps claimed or dropped) a message.
+    pub fn peeked(&self, out: &mut Out<'_>, ctx: UserCtx, report: bool, env: &Envelope, src: Addr, more: CompFlags) {
+        let mut c = Self::record(ctx, env, env.total, src);
+        c.flags |= more;
+        if report && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+            cq.push(c);
+        }
+    }
+
+    /// A multi-receive buffer goes back to the application without a message.
+    pub fn buffer_released(&self, out: &mut Out<'_>, ctx: UserCtx) {
+        let flags = CompFlags::MULTI_RECV;
+        let c = Completion { ctx, flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC };
+        if let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+            cq.push(c);
+        }
+    }
+}
