@@ -24,7 +24,8 @@
 //! * All lists are doubly linked and an entry leaves all of them when it is removed: there are no
 //!   tombstones, hence nothing to skip, nothing to compact, and memory follows the high-water mark.
 //! * An index lives until at most `DROP_AT` entries are left. It pays for itself: building costs
-//!   O(entries), and all but `DROP_AT` of those came in since it was dropped last.
+//!   O(entries), and all but `DROP_AT` of those came in since it was dropped last. (Renaming a
+//!   source drops it early: O(entries) for each peer that turns out to be another.)
 //! * Nothing is allocated once the queue has been as long as it gets.
 //!
 //! # Costs
@@ -48,6 +49,8 @@ mod ordered;
 mod posted;
 mod unexpected;
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;
 

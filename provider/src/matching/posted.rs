@@ -82,8 +82,8 @@ impl Index {
     #[inline]
     fn leave(&mut self, class: u8, key: &Key, slot: u32) {
         match self.classes.get_mut(usize::from(class)) {
-            Some((_, members)) if class != SURPLUS => *members -= 1,
-            _ => self.surplus -= 1,
+            Some((_, members)) => *members -= 1,
+            None => self.surplus -= 1,
         }
         self.chains.unlink(Self::chain(class, key), slot);
     }
@@ -163,11 +163,8 @@ impl<T> Posted<T> {
                 continue;
             }
             let chain = ChainKey::new(place, class.common(tag, src));
-            match index
-                .chains
-                .head(chain)
-                .and_then(|slot| self.queue.at(slot))
-            {
+            let head = index.chains.head(chain);
+            match head.and_then(|slot| self.queue.at(slot)) {
                 Some((id, _)) if best.is_none_or(|best| id.seq < best.seq) => best = Some(id),
                 _ => {}
             }

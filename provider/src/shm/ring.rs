@@ -24,7 +24,7 @@ use crate::mem::atomic::{Ordering, Words};
 /// First byte of a header word that covers the rest of a lap. Bits 8..16: low byte of the position; bits 16..32: lines.
 pub const SKIP: u64 = 1;
 
-/// The reader's position went backwards or past what was written: the peer is broken.
+/// The reader's position is past what was written: the peer is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadPosition;
 
@@ -73,12 +73,13 @@ impl<M: Words> Producer<M> {
         self.lines - self.written.wrapping_sub(self.acked)
     }
 
-    /// Takes note of the reader's position (loaded with acquire: A2).
+    /// Takes note of the reader's position (loaded with acquire: A2). It comes by two ways that overtake each
+    /// other (headers and the progress line), so an older one is no news and no error.
     #[inline]
     pub fn ack(&mut self, position: u32) -> Result<(), BadPosition> {
         let ahead = position.wrapping_sub(self.acked);
         if ahead > self.written.wrapping_sub(self.acked) {
-            return Err(BadPosition);
+            return if ahead.cast_signed() < 0 { Ok(()) } else { Err(BadPosition) };
         }
         self.acked = position;
         Ok(())

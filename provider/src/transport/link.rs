@@ -157,12 +157,7 @@ impl Link {
         let Some(inbound) = &self.inbound else { return Ok(()) };
         let consumed = inbound.theirs.word(CONSUMED).load(Ordering::Acquire); // A2
         self.limit = self.limit.max(inbound.theirs.word(CREDIT).load(Ordering::Relaxed));
-        // A header may have told us more than the line, which then is the older news.
-        match self.tx.ack(consumed as u32) {
-            Ok(()) => Ok(()),
-            Err(_) if self.tx.acked().wrapping_sub(consumed as u32) <= self.tx.lines() => Ok(()),
-            Err(_) => Err(Corrupt),
-        }
+        self.tx.ack(consumed as u32).map_err(|_| Corrupt)
     }
 
     /// Sends a record, or says why not. Returns the position behind it.
@@ -262,13 +257,7 @@ impl Link {
             Peeked::Corrupt => Err(Corrupt),
             Peeked::Record(words) => {
                 let header = Header::parse(words, inbound.rx.consumed(), inbound.rx.contiguous()).map_err(|_| Corrupt)?;
-                // The first record of a peer may be older than anything it read of ours: then its ack is 0, our start.
-                match self.tx.ack(header.ack) {
-                    Ok(()) => {}
-                    // The progress line, read meanwhile, was newer.
-                    Err(_) if self.tx.acked().wrapping_sub(header.ack) <= self.tx.lines() => {}
-                    Err(_) => return Err(Corrupt),
-                }
+                self.tx.ack(header.ack).map_err(|_| Corrupt)?;
                 Ok(Some(header))
             }
         }
