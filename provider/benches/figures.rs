@@ -22,7 +22,7 @@ struct Node {
 
 impl Node {
     fn new(tx_flags: OpFlags) -> Node {
-        let mut domain = Domain::new(Arc::new(Config::default()), Log::silent());
+        let mut domain = Domain::new(Arc::new(Config { yield_when_idle: 1, ..Config::default() }), Log::silent());
         let cq = domain.cq_open();
         let rx_flags = OpFlags::COMPLETION;
         let attr = EpAttr { tx_flags, rx_flags, source: false, directed_recv: true, msg: true, tagged: true, service: None };

@@ -1,0 +1,174 @@
+//! `fi_getinfo`: what we offer against what was asked; at most one answer (contract 3.2).
+//!
+//! [`offer`] is the whole offer. The hints are checked against it in the order of the stock checks (contract 9), then echoed
+//! where a client expects its own values back. Blocks are made with libc's `calloc`, since libfabric frees them with `free`, and
+//! larger than any known version of their structure, since `fi_dupinfo` copies as much as *its* structure holds (contract 2.4).
+#![expect(unsafe_code)]
+// UNSAFETY: reads the client's hints and builds structures in C memory.
+
+mod build;
+mod check;
+
+use crate::abi::errno::*;
+use crate::abi::fabric::*;
+use crate::boundary::{self, Answer, attr, refuse, status};
+use crate::resolve;
+use libc::{c_char, c_int, c_void};
+use rustmx::{NAME_FORMAT, NAME_LEN, Name, Service};
+use std::net::Ipv6Addr;
+
+/// Name of provider, fabric and domain: one of each.
+pub(crate) const NAME: &str = "rustmx";
+
+/// What an endpoint can do.
+const CAPS: u64 = PRIMARY_CAPS | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_SOURCE | DOMAIN_CAPS;
+/// Returned only when asked for, if anything is asked for.
+const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// The parts of `CAPS` that concern one side.
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
+const RX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE;
+
+/// Default operation flags that may be asked for.
+pub(crate) const TX_OP_FLAGS: u64 =
+    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MORE;
+/// As [`TX_OP_FLAGS`], for receives.
+pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
+
+/// One stream of records between two endpoints, worked off in order, gives every order there is. Those of RMA and atomics
+/// promise nothing as long as these are not offered, but clients ask for them all the same (contract 5).
+const MSG_ORDER: u64 = FI_ORDER_RAR
+    | FI_ORDER_RAW
+    | FI_ORDER_RAS
+    | FI_ORDER_WAR
+    | FI_ORDER_WAW
+    | FI_ORDER_WAS
+    | FI_ORDER_SAR
+    | FI_ORDER_SAW
+    | FI_ORDER_SAS
+    | FI_ORDER_RMA_RAR
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAR
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW;
+
+/// `ep_attr.protocol`: private (top bit), version 1.
+const PROTOCOL: u32 = NAME_FORMAT;
+const PROTOCOL_VERSION: u32 = 1;
+/// All 64 bits of a tag are the client's, in any grouping.
+const TAG_FORMAT: u64 = u64::MAX;
+
+/// Sizes we give when none are asked for, and the largest that may be asked for. Queues grow: the limits are plausibility.
+const DEFAULT_SIZE: usize = 1024;
+const MAX_SIZE: usize = 1 << 20;
+/// Objects in a domain: limited by memory only.
+const MANY: usize = 1 << 16;
+
+/// What a call of `fi_getinfo` asks for, besides the hints.
+struct Query<'a> {
+    version: u32,
+    node: Option<&'a str>,
+    service: Option<&'a str>,
+    flags: u64,
+}
+
+/// Names to put in the answer, as bytes: (source, destination).
+type Addresses = ([u8; NAME_LEN], Option<[u8; NAME_LEN]>);
+
+/// `fi_provider.getinfo`.
+pub(crate) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    out: *mut *mut fi_info,
+) -> c_int {
+    // ofi_rxm, ofi_rxd and ofi_mrail look for something to sit on, several times per process (contract 1.5).
+    if flags & OFI_CORE_PROV_ONLY != 0 {
+        return -FI_ENODATA;
+    }
+    if out.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: fi_getinfo(3): strings, hints with the blocks they point to, and a place for the answer.
+    unsafe {
+        let query = Query { version, node: boundary::text(node), service: boundary::text(service), flags };
+        status(answer(&query, attr(hints)).map(|info| out.write(info)))
+    }
+}
+
+/// # Safety
+/// The hints point to live blocks, as large as API version `query.version` has them.
+unsafe fn answer(query: &Query<'_>, hints: Option<&fi_info>) -> Answer<*mut fi_info> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let asked = check::Asked::new(hints);
+        asked.check(query.version)?;
+        let addresses = addresses(query, hints)?;
+        build::info(&asked, query.version, &addresses)
+    }
+}
+
+/// Source and destination. What the caller names wins over what the hints carry.
+///
+/// # Safety
+/// As for [`answer`].
+unsafe fn addresses(query: &Query<'_>, hints: Option<&fi_info>) -> Answer<Addresses> {
+    // SAFETY: addresses in hints are as long as they say (caller).
+    let (mut src, mut dest) = unsafe {
+        match hints {
+            Some(h) => (name_at(h.src_addr, h.src_addrlen)?, name_at(h.dest_addr, h.dest_addrlen)?),
+            None => (None, None),
+        }
+    };
+    let numeric = query.flags & FI_NUMERICHOST != 0;
+    let unknown = |name: Option<Name>| name.map(Some).map_or_else(|| refuse(FI_ENODATA), Ok);
+    match (query.node, query.service) {
+        (None, None) if query.flags & FI_SOURCE != 0 => return refuse(FI_EINVAL),
+        (None, None) => {}
+        (node, Some(service)) if query.flags & FI_SOURCE != 0 => src = unknown(resolve::service(node, service, numeric))?,
+        // An address of ours without a service says nothing that the answer could carry; it must exist, though.
+        (Some(node), None) if query.flags & FI_SOURCE != 0 => {
+            resolve::address(node, numeric).map_or_else(|| refuse(FI_ENODATA), |_| Ok(()))?;
+        }
+        (Some(node), service) => dest = unknown(resolve::contact(node, service, numeric))?,
+        // Only a service, and not as a source: on this host.
+        (None, Some(service)) => dest = unknown(resolve::contact("127.0.0.1", Some(service), true))?,
+    }
+    Ok((src.map_or_else(no_service, |n| n.to_bytes()), dest.map(|n| n.to_bytes())))
+}
+
+/// The source address of an endpoint that listens at no service: its name is made when it is enabled.
+fn no_service() -> [u8; NAME_LEN] {
+    Name::contact(Ipv6Addr::UNSPECIFIED.into(), 0, 0).to_bytes()
+}
+
+/// A name that an info carries; `None` if it carries none, or the one that stands for none.
+///
+/// # Safety
+/// `addr` is null or holds `len` bytes.
+unsafe fn name_at(addr: *const c_void, len: usize) -> Answer<Option<Name>> {
+    if addr.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let bytes = unsafe { core::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    if bytes == no_service() {
+        return Ok(None);
+    }
+    Name::from_bytes(bytes).map(Some).or_else(|_| refuse(FI_ENODATA))
+}
+
+/// The service that an endpoint opened with `info` shall listen at.
+///
+/// # Safety
+/// `info.src_addr` is null or holds `info.src_addrlen` bytes.
+pub(crate) unsafe fn service_of(info: &fi_info) -> Answer<Option<Service>> {
+    // SAFETY: as the caller promises.
+    let name = unsafe { name_at(info.src_addr, info.src_addrlen) }.or_else(|_| refuse(FI_EINVAL))?;
+    Ok(name.and_then(|n| n.service()))
+}

@@ -1,0 +1,174 @@
+//! The lock of a domain: the one place where several threads meet the engine, which has no lock of its own.
+//!
+//! * Data calls (posting, reading completions and counters) take [`DomainCell::data`], everything else [`DomainCell::control`].
+//! * Threading models other than `FI_THREAD_DOMAIN`: both take one mutex.
+//! * `FI_THREAD_DOMAIN`: the application lets one thread at a time make data calls, but may make control calls from any other
+//!   thread meanwhile (fi_domain(3)). The data side then costs two plain stores and a load; the control side pays for both: it
+//!   announces itself, makes every thread of the process pass a full fence with membarrier(2), and waits until the data side
+//!   is outside. Where membarrier is missing, `FI_THREAD_DOMAIN` falls back to the mutex.
+//!
+//! Ordering pairs of the second form. D1 `inside = true` before D2 load of `wanted`, C1 `wanted = true` before C3 load of
+//! `inside`, with a full fence on both sides (C2, membarrier, supplies the data side's): at least one of them sees the other.
+//! D3 (release) `inside = false` pairs with C3 (acquire): control sees all that data did. C4 (release) `wanted = false` pairs
+//! with D2 (acquire): data sees all that control did.
+//!
+//! In a forked child the lock may be held by a thread that does not exist there: whoever finds it held looks whether this
+//! process is the one that opened the domain, and gives up if not.
+#![expect(unsafe_code)]
+// UNSAFETY: hands out `&mut Domain` from a shared cell; calls membarrier(2).
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use parking_lot::lock_api::RawMutex as _;
+use rustmx::{Domain, Error};
+use std::sync::OnceLock;
+
+/// The engine of one domain with its lock.
+pub(crate) struct DomainCell {
+    engine: UnsafeCell<Domain>,
+    mutex: parking_lot::RawMutex,
+    /// Whether the application serialises data calls itself.
+    serialised: bool,
+    /// The data side is in the engine (serialised form only).
+    inside: AtomicBool,
+    /// The control side wants, or has, the engine (serialised form only).
+    wanted: AtomicBool,
+    owner: u32,
+}
+
+// SAFETY: `Domain` is Send, and `data`/`control` let one thread at a time at it (module header); in the serialised form this
+// rests on the application's promise of FI_THREAD_DOMAIN not to make two data calls at once.
+unsafe impl Sync for DomainCell {}
+const _: fn() = || {
+    fn needs_send<T: Send>() {}
+    needs_send::<Domain>();
+};
+
+/// What leaving the engine must undo.
+enum Held {
+    Mutex,
+    Inside,
+    MutexAndWanted,
+}
+
+/// Access to the engine until dropped.
+pub(crate) struct Entered<'a> {
+    cell: &'a DomainCell,
+    held: Held,
+}
+
+impl DomainCell {
+    /// Wraps an engine. `serialised`: the domain was opened with `FI_THREAD_DOMAIN`.
+    pub(crate) fn new(engine: Domain, serialised: bool) -> DomainCell {
+        DomainCell {
+            engine: UnsafeCell::new(engine),
+            mutex: parking_lot::RawMutex::INIT,
+            serialised: serialised && membarrier_ready(),
+            inside: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            owner: std::process::id(),
+        }
+    }
+
+    /// Enters for a data call.
+    #[inline]
+    pub(crate) fn data(&self) -> Result<Entered<'_>, Error> {
+        if self.serialised {
+            self.inside.store(true, Ordering::Relaxed); // D1
+            // The processor's fence between D1 and D2 is C2.
+            compiler_fence(Ordering::SeqCst);
+            if !self.wanted.load(Ordering::Acquire) {
+                // D2
+                return Ok(Entered { cell: self, held: Held::Inside });
+            }
+            self.inside.store(false, Ordering::Release);
+        }
+        self.lock()?;
+        Ok(Entered { cell: self, held: Held::Mutex })
+    }
+
+    /// Enters for any other call.
+    pub(crate) fn control(&self) -> Result<Entered<'_>, Error> {
+        self.lock()?;
+        if !self.serialised {
+            return Ok(Entered { cell: self, held: Held::Mutex });
+        }
+        self.wanted.store(true, Ordering::Relaxed); // C1
+        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); // C2
+        let entered = Entered { cell: self, held: Held::MutexAndWanted };
+        while self.inside.load(Ordering::Acquire) {
+            // C3
+            if self.elsewhere() {
+                return Err(Error::Forked);
+            }
+            std::thread::yield_now();
+        }
+        Ok(entered)
+    }
+
+    /// Whether this process is not the one that opened the domain (it costs a syscall: slow paths only).
+    pub(crate) fn elsewhere(&self) -> bool {
+        std::process::id() != self.owner
+    }
+
+    #[inline]
+    fn lock(&self) -> Result<(), Error> {
+        if self.mutex.try_lock() { Ok(()) } else { self.lock_contended() }
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> Result<(), Error> {
+        if self.elsewhere() {
+            return Err(Error::Forked);
+        }
+        self.mutex.lock();
+        Ok(())
+    }
+}
+
+impl Deref for Entered<'_> {
+    type Target = Domain;
+
+    #[inline]
+    fn deref(&self) -> &Domain {
+        // SAFETY: while an Entered lives nobody else is in the engine (module header).
+        unsafe { &*self.cell.engine.get() }
+    }
+}
+
+impl DerefMut for Entered<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Domain {
+        // SAFETY: while an Entered lives nobody else is in the engine (module header).
+        unsafe { &mut *self.cell.engine.get() }
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.held {
+            Held::Inside => return self.cell.inside.store(false, Ordering::Release), // D3
+            Held::MutexAndWanted => self.cell.wanted.store(false, Ordering::Release), // C4
+            Held::Mutex => {}
+        }
+        // SAFETY: the mutex was locked when this was made, by this thread.
+        unsafe { self.cell.mutex.unlock() };
+    }
+}
+
+// linux/membarrier.h; the libc crate has no names for them.
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: membarrier(2) takes two numbers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
+}
+
+/// Registers the process for expedited barriers, once.
+fn membarrier_ready() -> bool {
+    static READY: OnceLock<bool> = OnceLock::new();
+    *READY.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+}

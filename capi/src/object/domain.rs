@@ -1,0 +1,196 @@
+//! `fid_domain`: one engine, and whatever is opened in it.
+#![expect(unsafe_code)]
+// UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
+
+use super::av::Av;
+use super::cell::DomainCell;
+use super::cntr::Cntr;
+use super::cq::Cq;
+use super::ep::Ep;
+use super::eq::Eq;
+use super::fabric::Fabric;
+use super::{Uses, fid as slots};
+use crate::abi::domain::*;
+use crate::abi::endpoint::fid_ep;
+use crate::abi::eq::{fi_cntr_attr, fi_cq_attr, fid_cntr, fid_cq};
+use crate::abi::errno::*;
+use crate::abi::fabric::*;
+use crate::boundary::{Answer, Object, attr, class_of, hand_out, object, reclaim, refuse, status};
+use crate::object::mr;
+use libc::{c_int, c_void};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// An opened domain.
+#[repr(C)]
+pub(crate) struct Domain {
+    head: fid_domain,
+    pub(crate) cell: Arc<DomainCell>,
+    pub(crate) api_version: u32,
+    /// What is opened in it.
+    pub(crate) uses: Uses,
+    /// Keeps the fabric, and a bound event queue, from being closed.
+    _fabric: Uses,
+    eq: Mutex<Option<Uses>>,
+}
+
+// SAFETY: repr(C), starts with a fid_domain whose class is set in `open`.
+unsafe impl Object for Domain {
+    const CLASS: usize = FI_CLASS_DOMAIN;
+}
+
+static FID: fi_ops = slots::ops(close, bind, slots::no_control);
+static OPS: fi_ops_domain = fi_ops_domain {
+    size: size_of::<fi_ops_domain>(),
+    av_open,
+    cq_open,
+    endpoint,
+    scalable_ep,
+    cntr_open,
+    poll_open,
+    stx_ctx,
+    srx_ctx,
+    query_atomic,
+    query_collective,
+    endpoint2,
+};
+
+impl Domain {
+    /// # Safety
+    /// `info` is null or lives during the call, with the blocks it points to.
+    pub(super) unsafe fn open(fabric: &Fabric, info: *const fi_info, context: *mut c_void) -> Answer<Domain> {
+        // SAFETY: as the caller promises.
+        let Some(asked) = (unsafe { attr(info).and_then(|i| attr(i.domain_attr)) }) else {
+            return refuse(FI_EINVAL);
+        };
+        let start = crate::entry::start();
+        let engine = rustmx::Domain::new(start.config.clone(), start.log.clone());
+        Ok(Domain {
+            head: fid_domain { fid: slots::header(FI_CLASS_DOMAIN, context, &FID), ops: &OPS, mr: &mr::OPS },
+            cell: Arc::new(DomainCell::new(engine, asked.threading == FI_THREAD_DOMAIN)),
+            api_version: fabric.api_version,
+            uses: Uses::default(),
+            _fabric: fabric.uses.clone(),
+            eq: Mutex::new(None),
+        })
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: libfabric passes the fid of a live domain.
+    let answer = unsafe { object::<Domain, _>(fid) }.and_then(|d| {
+        if d.uses.any() {
+            return refuse(FI_EBUSY);
+        }
+        let elsewhere = d.cell.elsewhere();
+        // SAFETY: nothing opened in it is left, and the client gives the handle up (fi_close(3)).
+        let domain = unsafe { reclaim::<Domain>(fid) };
+        if elsewhere {
+            // A forked child: what the engine holds belongs to the parent (contract 8.15).
+            std::mem::forget(domain);
+        }
+        Ok(())
+    });
+    status(answer)
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: fi_domain(3): both handles are live.
+    let answer = unsafe { object::<Domain, _>(fid).and_then(|d| Ok((d, class_of(other)?))) }.and_then(|(d, class)| {
+        // Only asynchronous registration would use the queue, and FI_REG_MR asks for that: not offered.
+        if class != FI_CLASS_EQ || flags != 0 {
+            return refuse(FI_EINVAL);
+        }
+        // SAFETY: a live event queue.
+        *d.eq.lock() = Some(unsafe { object::<Eq, _>(other)? }.uses.clone());
+        Ok(())
+    });
+    status(answer)
+}
+
+unsafe extern "C" fn av_open(d: *mut fid_domain, asked: *mut fi_av_attr, out: *mut *mut fid_av, context: *mut c_void) -> c_int {
+    // SAFETY: fi_av(3): a live domain, attributes that live during the call (we write the type), a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Av::open(d, asked, context)?))) }
+}
+
+unsafe extern "C" fn cq_open(d: *mut fid_domain, asked: *mut fi_cq_attr, out: *mut *mut fid_cq, context: *mut c_void) -> c_int {
+    // SAFETY: fi_cq(3): a live domain, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Cq::open(d, asked, context)?))) }
+}
+
+unsafe extern "C" fn cntr_open(
+    d: *mut fid_domain,
+    asked: *mut fi_cntr_attr,
+    out: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: fi_cntr(3): a live domain, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Cntr::open(d, attr(asked), context)?))) }
+}
+
+unsafe extern "C" fn endpoint(d: *mut fid_domain, info: *mut fi_info, out: *mut *mut fid_ep, context: *mut c_void) -> c_int {
+    // SAFETY: fi_endpoint(3): a live domain, an info that lives during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Ep::open(d, info, context)?))) }
+}
+
+unsafe extern "C" fn endpoint2(
+    d: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // Every flag asks for a peer object or a feature we do not have.
+    if flags != 0 {
+        return -FI_EOPNOTSUPP;
+    }
+    // SAFETY: the same call without flags.
+    unsafe { endpoint(d, info, out, context) }
+}
+
+// Not offered; fi_getinfo says so with max_ep_tx_ctx = 1 and no shared contexts.
+
+unsafe extern "C" fn scalable_ep(
+    _d: *mut fid_domain,
+    _info: *mut fi_info,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn poll_open(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut opaque) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn stx_ctx(
+    _d: *mut fid_domain,
+    _asked: *mut opaque,
+    _out: *mut *mut opaque,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn srx_ctx(
+    _d: *mut fid_domain,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn query_atomic(
+    _d: *mut fid_domain,
+    _datatype: c_enum,
+    _op: c_enum,
+    _attr: *mut opaque,
+    _flags: u64,
+) -> c_int {
+    -FI_EOPNOTSUPP
+}
+
+unsafe extern "C" fn query_collective(_d: *mut fid_domain, _op: c_enum, _attr: *mut opaque, _flags: u64) -> c_int {
+    -FI_EOPNOTSUPP
+}

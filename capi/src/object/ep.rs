@@ -1,0 +1,303 @@
+//! `fid_ep`: a reliable-datagram endpoint. The data path goes through [`Ep::send`] and [`Ep::recv`]; the tables are in `ops`.
+#![expect(unsafe_code)]
+// UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
+
+use super::av::Av;
+use super::cell::DomainCell;
+use super::cntr::Cntr;
+use super::cq::Cq;
+use super::domain::Domain;
+use super::eq::Eq;
+use super::{Uses, fid as slots};
+use crate::abi::endpoint::*;
+use crate::abi::errno::*;
+use crate::abi::fabric::*;
+use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, object, reclaim, refuse, status};
+use crate::{info, ops};
+use libc::{c_int, c_void};
+use parking_lot::Mutex;
+use rustmx::{CntrEvents, EpAttr, EpId, Error, OpFlags, RecvArgs, SendArgs, UserCtx};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An opened endpoint.
+#[repr(C)]
+pub(crate) struct Ep {
+    head: fid_ep,
+    cell: Arc<DomainCell>,
+    id: EpId,
+    /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
+    /// every call passes them on.
+    op_flags: Mutex<(u64, u64)>,
+    op_flags_changed: AtomicBool,
+    /// Keeps what is bound to it, and its domain, from being closed.
+    bound: Mutex<Vec<Uses>>,
+    _domain: Uses,
+}
+
+// SAFETY: repr(C), starts with a fid_ep whose class is set in `open`.
+unsafe impl Object for Ep {
+    const CLASS: usize = FI_CLASS_EP;
+}
+
+static FID: fi_ops = slots::ops(close, bind, control);
+static OPS: fi_ops_ep =
+    fi_ops_ep { size: size_of::<fi_ops_ep>(), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left };
+
+impl Ep {
+    /// # Safety
+    /// `asked` is null or lives during the call, with the blocks it points to.
+    pub(super) unsafe fn open(domain: &Domain, asked: *const fi_info, context: *mut c_void) -> Answer<Ep> {
+        // SAFETY: as the caller promises.
+        let (i, ep, tx, rx) = unsafe {
+            let i = attr(asked).ok_or(Errno(FI_EINVAL))?;
+            (i, attr(i.ep_attr), attr(i.tx_attr), attr(i.rx_attr))
+        };
+        if ep.is_some_and(|e| !matches!(e.r#type, FI_EP_UNSPEC | FI_EP_RDM)) {
+            return refuse(FI_EINVAL);
+        }
+        let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
+        let wanted = EpAttr {
+            tx_flags: OpFlags::from_bits_retain(tx_flags),
+            rx_flags: OpFlags::from_bits_retain(rx_flags),
+            source: i.caps & FI_SOURCE != 0,
+            directed_recv: i.caps & FI_DIRECTED_RECV != 0,
+            msg: i.caps & FI_MSG != 0,
+            tagged: i.caps & FI_TAGGED != 0,
+            // SAFETY: as the caller promises.
+            service: unsafe { info::service_of(i)? },
+        };
+        Ok(Ep {
+            head: fid_ep {
+                fid: slots::header(FI_CLASS_EP, context, &FID),
+                ops: &OPS,
+                cm: &ops::cm::OPS,
+                msg: &ops::msg::OPS,
+                rma: &ops::rma::OPS,
+                tagged: &ops::tagged::OPS,
+                atomic: &ops::atomic::OPS,
+                // FI_COLLECTIVE is not offered; libfabric tests this pointer before it calls through it.
+                collective: core::ptr::null(),
+            },
+            id: domain.cell.control()?.ep_open(wanted)?,
+            cell: domain.cell.clone(),
+            op_flags: Mutex::new((tx_flags, rx_flags)),
+            op_flags_changed: AtomicBool::new(false),
+            bound: Mutex::default(),
+            _domain: domain.uses.clone(),
+        })
+    }
+
+    /// Posts a send.
+    #[inline]
+    pub(crate) fn send(&self, mut args: SendArgs<'_>) -> Answer<()> {
+        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
+            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
+        }
+        Ok(self.cell.data()?.send(self.id, &args)?)
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
+        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
+            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().1));
+        }
+        Ok(self.cell.data()?.recv(self.id, &args)?)
+    }
+
+    /// The endpoint's name, to a buffer.
+    ///
+    /// # Safety
+    /// As for [`copy_out`].
+    pub(crate) unsafe fn name(&self, buf: *mut c_void, len: *mut usize) -> Answer<()> {
+        let name = self.cell.control()?.ep_name(self.id)?;
+        // SAFETY: as the caller promises.
+        unsafe { copy_out(&name.to_bytes(), buf, len) }
+    }
+
+    /// # Safety
+    /// `other` is a live object.
+    unsafe fn bind(&self, other: *mut fid, flags: u64) -> Answer<()> {
+        // SAFETY: live objects (caller) of the class found.
+        let uses = unsafe {
+            match class_of(other)? {
+                FI_CLASS_CQ => self.bind_cq(object(other)?, flags)?,
+                FI_CLASS_CNTR => self.bind_cntr(object(other)?, flags)?,
+                FI_CLASS_AV => {
+                    let av = object::<Av, _>(other)?;
+                    if flags != 0 {
+                        return refuse(FI_EBADFLAGS);
+                    }
+                    self.same_domain(&av.cell)?;
+                    self.cell.control()?.ep_bind_av(self.id, av.table.clone())?;
+                    Some(av.uses.clone())
+                }
+                // Nothing is reported there for connectionless endpoints, but clients bind one all the same.
+                FI_CLASS_EQ => Some(object::<Eq, _>(other)?.uses.clone()),
+                _ => return refuse(FI_EINVAL),
+            }
+        };
+        self.bound.lock().extend(uses);
+        Ok(())
+    }
+
+    fn bind_cq(&self, cq: &Cq, flags: u64) -> Answer<Option<Uses>> {
+        if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 {
+            return refuse(FI_EBADFLAGS);
+        }
+        self.same_domain(&cq.cell)?;
+        let (transmit, recv) = (flags & FI_TRANSMIT != 0, flags & FI_RECV != 0);
+        let selective = flags & FI_SELECTIVE_COMPLETION != 0;
+        self.cell.control()?.ep_bind_cq(self.id, cq.id, transmit, recv, selective)?;
+        Ok(None)
+    }
+
+    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Answer<Option<Uses>> {
+        let Some(events) = CntrEvents::from_bits(flags) else { return refuse(FI_EBADFLAGS) };
+        self.same_domain(&cntr.cell)?;
+        self.cell.control()?.ep_bind_cntr(self.id, cntr.id, events)?;
+        Ok(None)
+    }
+
+    fn same_domain(&self, cell: &Arc<DomainCell>) -> Answer<()> {
+        if Arc::ptr_eq(cell, &self.cell) { Ok(()) } else { refuse(FI_EDOMAIN) }
+    }
+
+    /// # Safety
+    /// `arg` is what fi_endpoint(3) says for the command.
+    unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Answer<()> {
+        let flags = arg.cast::<u64>();
+        match command {
+            FI_ENABLE => Ok(self.cell.control()?.ep_enable(self.id)?),
+            FI_GETOPSFLAG | FI_SETOPSFLAG if flags.is_null() => refuse(FI_EINVAL),
+            FI_GETOPSFLAG => {
+                let (tx, rx) = *self.op_flags.lock();
+                // SAFETY: a `uint64_t` that names the direction on entry (fi_endpoint(3)).
+                unsafe {
+                    match *flags & (FI_TRANSMIT | FI_RECV) {
+                        FI_TRANSMIT => *flags = tx,
+                        FI_RECV => *flags = rx,
+                        _ => return refuse(FI_EINVAL),
+                    }
+                }
+                Ok(())
+            }
+            FI_SETOPSFLAG => {
+                // SAFETY: a `uint64_t` (fi_endpoint(3)).
+                self.set_op_flags(unsafe { *flags })
+            }
+            _ => refuse(FI_ENOSYS),
+        }
+    }
+
+    fn set_op_flags(&self, asked: u64) -> Answer<()> {
+        let mut now = self.op_flags.lock();
+        let new = asked & !(FI_TRANSMIT | FI_RECV);
+        let (tx, rx) = match asked & (FI_TRANSMIT | FI_RECV) {
+            FI_TRANSMIT if new & !info::TX_OP_FLAGS == 0 => (new, now.1),
+            FI_RECV if new & !info::RX_OP_FLAGS == 0 => (now.0, new),
+            FI_TRANSMIT | FI_RECV => return refuse(FI_EBADFLAGS),
+            _ => return refuse(FI_EINVAL),
+        };
+        *now = (tx, rx);
+        self.op_flags_changed.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: libfabric passes the fid of a live endpoint.
+    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
+        match ep.cell.control().and_then(|mut d| d.ep_close(ep.id)) {
+            Ok(()) | Err(Error::Forked) => {}
+            Err(e) => return Err(e.into()),
+        }
+        // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
+        drop(unsafe { reclaim::<Ep>(fid) });
+        Ok(())
+    });
+    status(answer)
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: fi_endpoint(3): two live objects.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.bind(other, flags))) }
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: fi_endpoint(3): a live endpoint, an argument that suits the command. FI_ALIAS is among the refused ones.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.control(command, arg))) }
+}
+
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
+    // SAFETY: fi_endpoint(3): a live endpoint.
+    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| match ep.cell.data()?.cancel(ep.id, UserCtx(context as usize)) {
+        // Already complete, or never posted. After 0 Open MPI would wait for the cancellation for ever.
+        Err(Error::NoMessage) => refuse(FI_ENOENT),
+        other => Ok(other?),
+    });
+    status(answer) as isize
+}
+
+unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: fi_endpoint(3): a live endpoint.
+    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
+        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+            return refuse(FI_ENOPROTOOPT);
+        }
+        let now = ep.cell.control()?.ep_min_multi_recv(ep.id);
+        // SAFETY: `value` holds `*len` bytes (fi_endpoint(3)).
+        unsafe { copy_out(&now.to_ne_bytes(), value, len) }
+    });
+    status(answer)
+}
+
+unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+    // SAFETY: fi_endpoint(3): a live endpoint.
+    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
+        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
+            return refuse(FI_ENOPROTOOPT);
+        }
+        if value.is_null() || len != size_of::<usize>() {
+            return refuse(FI_EINVAL);
+        }
+        // SAFETY: `value` holds `len` bytes, which is a size_t's worth.
+        let new = unsafe { value.cast::<usize>().read_unaligned() };
+        ep.cell.control()?.ep_set_min_multi_recv(ep.id, new);
+        Ok(())
+    });
+    status(answer)
+}
+
+// Contexts of scalable endpoints: there are none.
+
+unsafe extern "C" fn tx_ctx(
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn rx_ctx(
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+// Deprecated queries; our queues grow, so there is no number to give.
+
+unsafe extern "C" fn rx_size_left(_ep: *mut fid_ep) -> isize {
+    -(FI_ENOSYS as isize)
+}
+
+unsafe extern "C" fn tx_size_left(_ep: *mut fid_ep) -> isize {
+    -(FI_ENOSYS as isize)
+}

