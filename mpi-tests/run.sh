@@ -213,10 +213,13 @@ set_command() {
     imb)
       command=()
       case $mpi in mpich | impi) ;; *) return ;; esac
-      local log=16 seconds=1
-      [ "$np" -le "$cores" ] || log=14 seconds=0.3
-      [ -z "$quick" ] || log=12 seconds=0.1
-      command=("$venvs/impi/bin/IMB-MPI1" -npmin "$np" -msglog "0:$log" -iter 20 -time "$seconds"
+      # MPICH's ranks never give their core away while they wait: with more ranks than cores each
+      # step of a collective can cost a time slice, so few and small ones must do.
+      local log=16 iterations=20
+      [ -z "$quick" ] || log=12
+      [ "$np" -le "$cores" ] || log=10 iterations=4
+      [ "$np" -le $((2 * cores)) ] || log=8 iterations=2
+      command=("$venvs/impi/bin/IMB-MPI1" -npmin "$np" -msglog "0:$log" -iter "$iterations" -time 1
         PingPong Sendrecv Exchange Bcast Allreduce Reduce Reduce_scatter Allgather Allgatherv
         Gather Gatherv Scatter Scatterv Alltoall Alltoallv Barrier)
       ;;

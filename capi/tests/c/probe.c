@@ -161,8 +161,8 @@ static void sender(int sock)
 	tell(sock, "b", 1);
 	hear(sock, &c, 1);
 	send_one(20, 50, true);
-	send_one(30, 20000, true);
-	send_one(31, 20000, true);
+	send_one(30, 1000, true);
+	send_one(31, 1000, true);
 	barrier_progressing(sock, &n);
 }
 

@@ -11,6 +11,7 @@ use crate::sys::cpu::{self, CoreMask, MASK_WORDS};
 pub(super) struct Crowd {
     mine: CoreMask,
     quota: Option<u32>,
+    online: u32,
     /// Cores of connected peers.
     masks: Vec<(crate::types::PeerId, CoreMask)>,
     /// Local endpoints named by the address vector, this one included.
@@ -20,7 +21,7 @@ pub(super) struct Crowd {
 
 impl Crowd {
     pub fn new(mine: CoreMask) -> Crowd {
-        Crowd { mine, quota: cpu::quota(), named: 1, ..Crowd::default() }
+        Crowd { mine, quota: cpu::quota(), online: cpu::online(), named: 1, ..Crowd::default() }
     }
 
     /// Cores that this process tells its peers.
@@ -50,8 +51,8 @@ impl Crowd {
     }
 
     fn count(&mut self) {
-        let online = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        self.crowded = crowded(&self.mine, self.masks.iter().map(|(_, m)| m), self.named, online, self.quota);
+        let masks = self.masks.iter().map(|(_, m)| m);
+        self.crowded = crowded(&self.mine, masks, self.named, self.online, self.quota);
     }
 }
 

@@ -43,8 +43,44 @@ pub fn quota() -> Option<u32> {
     (quota > 0 && period > 0).then(|| (quota / period).max(1) as u32)
 }
 
+/// Cores that any process here may be given, whatever this one is bound to: the cgroup's set, else all that are online.
+pub fn online() -> u32 {
+    let count = |path| std::fs::read_to_string(path).ok().and_then(|text| count_list(&text));
+    count("/sys/fs/cgroup/cpuset.cpus.effective")
+        .or_else(|| count("/sys/devices/system/cpu/online"))
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
+}
+
+/// Cores in a kernel list such as `0-3,8`.
+fn count_list(text: &str) -> Option<u32> {
+    let mut n = 0;
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        n += last.parse::<u32>().ok()?.checked_sub(first.parse::<u32>().ok()?)? + 1;
+    }
+    Some(n)
+}
+
 /// Lets another runnable process have this core (sched_yield(2)).
 #[inline]
 pub fn yield_core() {
     rustix::thread::sched_yield();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(count_list("0-1\n"), Some(2));
+        assert_eq!(count_list("0,2-4,7"), Some(5));
+        assert_eq!(count_list(""), None);
+        assert_eq!(count_list("3-1"), None);
+    }
+
+    #[test]
+    fn this_process_may_run_somewhere() {
+        assert!(count(&allowed()) >= 1 && online() >= 1);
+    }
 }
