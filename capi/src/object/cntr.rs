@@ -131,12 +131,15 @@ unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c
         // SAFETY: fi_cntr(3): a live counter.
         let seen = unsafe {
             with(c, |c, d| {
-                let (done, errors) = (d.cntr_read(c.id), d.cntr_read_err(c.id));
-                (done, c.known_errors.swap(errors, Ordering::Relaxed) != errors)
+                if d.cntr_read(c.id) >= threshold {
+                    return (true, false);
+                }
+                let errors = d.cntr_read_err(c.id);
+                (false, c.known_errors.swap(errors, Ordering::Relaxed) != errors)
             })
         };
         match seen {
-            Ok((done, _)) if done >= threshold => return 0,
+            Ok((true, _)) => return 0,
             Ok((_, true)) => return -FI_EAVAIL,
             Ok(_) if deadline.passed() => return -FI_ETIMEDOUT,
             Ok(_) => std::thread::yield_now(),

@@ -82,13 +82,12 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if d.uses.any() {
             return refuse(FI_EBUSY);
         }
-        let elsewhere = d.cell.elsewhere();
-        // SAFETY: nothing opened in it is left, and the client gives the handle up (fi_close(3)).
-        let domain = unsafe { reclaim::<Domain>(fid) };
-        if elsewhere {
-            // A forked child: what the engine holds belongs to the parent (contract 8.15).
-            std::mem::forget(domain);
+        if d.cell.elsewhere() {
+            // A forked child: what the engine holds belongs to the parent (contract 8.15), so the engine stays.
+            std::mem::forget(d.cell.clone());
         }
+        // SAFETY: nothing opened in it is left, and the client gives the handle up (fi_close(3)).
+        drop(unsafe { reclaim::<Domain>(fid) });
         Ok(())
     });
     status(answer)

@@ -200,6 +200,8 @@ static void selective(int rank, int sock)
 			POST(&n, fi_trecvmsg(n.ep, &m, FI_COMPLETION));
 			next_is(&n, &c[2]);
 			POST(&n, fi_trecv(n.ep, buf, 8, NULL, FI_ADDR_UNSPEC, 4, 0, &c[1]));
+			if (by_default)
+				next_is(&n, &c[1]);
 		}
 		barrier_progressing(sock, &n);
 		quiet(&n);

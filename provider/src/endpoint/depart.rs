@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::request::{Held, SendReq};
 use crate::sys::cpu;
 use crate::types::PeerId;
+use std::io::Write;
 
 impl Endpoint {
     /// The peer cannot be used any more: every operation that waits for it fails with its name. What arrived whole
@@ -168,7 +169,8 @@ impl Endpoint {
             let line = self.stats.line();
             self.log.info(|| format!("endpoint {name} closes:{line}"));
             if self.config.stats != 0 && self.stats.used() {
-                eprintln!("rustmx stats:{line}");
+                // One write: lines of several ranks must not mix.
+                let _ = std::io::stderr().write_all(format!("rustmx stats:{line}\n").as_bytes());
             }
         }
         self.local = None;
