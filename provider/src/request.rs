@@ -3,6 +3,7 @@
 
 use crate::mem::user::{UserIov, UserSeg};
 use crate::types::{CompFlags, Level, UserCtx};
+use std::num::NonZeroU32;
 
 /// A message to be sent, borrowed from the caller.
 pub struct Message<'a> {
@@ -45,7 +46,23 @@ pub struct RecvReq {
     /// Its bytes.
     pub cap: usize,
     /// The multi-receive buffer that this is a part of.
-    pub multi: Option<usize>,
+    pub multi: Option<MultiId>,
+}
+
+/// A multi-receive buffer of the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MultiId(NonZeroU32);
+
+impl MultiId {
+    /// The buffer at `index` of the endpoint's table.
+    pub fn new(index: usize) -> MultiId {
+        MultiId(u32::try_from(index + 1).ok().and_then(NonZeroU32::new).expect("fewer than 2^32 buffers are posted"))
+    }
+
+    /// Its index.
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 /// What matching needs to know of a message, whatever protocol brought it.

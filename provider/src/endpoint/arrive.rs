@@ -1,129 +1,90 @@
 //! Receiving: take records out of a ring, match, deliver. Whatever is in the ring is taken out: a message without a
 //! receive is kept, so nobody's message waits behind one that nobody wants.
 
-use super::recv::Wanted;
-use super::{Endpoint, HeldMsg, Out};
+use super::peers::Peer;
+use super::recv::{self, Multi, Wanted};
+use super::report::Reporter;
+use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
-use crate::protocol::{Delivery, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Received, RecvReq};
+use crate::mem::pool::Pool;
+use crate::protocol::{Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::request::{Envelope, Received, RecvReq};
+use crate::stats::Stats;
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, PeerId};
 use crate::wire::header::{Header, Kind};
+use slab::Slab;
 
 /// Records taken from one ring before the others get their turn.
 const BUDGET: usize = 32;
+
+/// What handling a record needs of the endpoint besides the peer it came from.
+struct Desk<'a> {
+    tagged: &'a mut Matcher,
+    untagged: &'a mut Matcher,
+    multis: &'a mut Slab<Multi>,
+    pool: &'a mut Pool,
+    report: &'a Reporter,
+    stats: &'a mut Stats,
+    /// The peer's handle, if sources are wanted.
+    src: Addr,
+    via: PeerId,
+}
 
 impl Endpoint {
     /// Takes records from the ring of `id`, until it is empty or its turn is over. Returns how many.
     #[inline]
     pub(super) fn drain(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
+        let src = self.source_of(id);
+        let peer = self.peers.get_mut(id);
+        let mut desk = Desk {
+            tagged: &mut self.tagged,
+            untagged: &mut self.untagged,
+            multis: &mut self.multis,
+            pool: &mut self.pool,
+            report: &self.report,
+            stats: &mut self.stats,
+            src,
+            via: id,
+        };
         let mut taken = 0;
+        let mut sound = true;
         while taken < BUDGET {
-            match self.take_one(out, id) {
+            match desk.take_one(out, peer) {
                 Ok(true) => taken += 1,
                 Ok(false) => break,
                 Err(Corrupt) => {
-                    self.depart(out, id, Error::Corrupt);
-                    return taken;
+                    sound = false;
+                    break;
                 }
             }
         }
         if taken > 0 {
-            let tick = self.poll.tick;
-            let peer = self.peers.get_mut(id);
-            peer.last_active = tick;
-            if let Some(link) = &mut peer.link {
-                link.tell();
+            peer.last_active = self.poll.tick;
+            let Some(link) = &mut peer.link else { return taken };
+            link.tell();
+            if peer.hot
+                && let Some((_, word)) = link.watch()
+                && let Some(watch) = self.poll.hot.iter_mut().find(|w| w.id == id)
+            {
+                watch.word = word;
             }
             if peer.streams.has_work() {
                 self.push(out, id);
             }
         }
+        if !sound {
+            self.depart(out, id, Error::Corrupt);
+        }
         taken
     }
 
-    #[inline]
-    fn take_one(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<bool, Corrupt> {
-        let peer = self.peers.get_mut(id);
-        let Some(link) = &mut peer.link else { return Ok(false) };
-        let Some(header) = link.peek()? else { return Ok(false) };
-        match header.kind {
-            Kind::Inline => self.message::<Inline>(out, id, &header)?,
-            Kind::Eager => self.message::<Eager>(out, id, &header)?,
-            Kind::Rts => self.message::<Stream>(out, id, &header)?,
-            Kind::Data => {
-                if let Some(received) = peer.streams.on_data(link, &header)? {
-                    self.received(out, id, received);
-                }
-            }
-            Kind::Cts => peer.streams.on_cts(&header)?,
-        }
-        if let Some(link) = &mut self.peers.get_mut(id).link {
-            link.consume(&header);
-        }
-        Ok(true)
-    }
-
-    #[inline]
-    fn message<P: Protocol>(&mut self, out: &mut Out<'_>, id: PeerId, header: &Header) -> Result<(), Corrupt> {
-        let peer = self.peers.get_mut(id);
-        let source = peer.canonical;
-        let Some(link) = &mut peer.link else { return Err(Corrupt) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
-        let env = P::envelope(&mut wire, header)?;
-        let matcher = if env.tagged { &mut self.tagged } else { &mut self.untagged };
-        let mut found = None;
-        while let Some(post) = matcher.posted.find(env.tag, source) {
-            match matcher.posted.get_mut(post) {
-                Some(Wanted::Once(_)) => {
-                    if let Some(Wanted::Once(req)) = matcher.posted.remove(post) {
-                        found = Some(req);
-                    }
-                    break;
-                }
-                Some(Wanted::Multi(at)) => {
-                    let at = *at;
-                    let (req, used_up) = super::recv::carve(&mut self.multis, at, env.total);
-                    if used_up {
-                        matcher.posted.remove(post);
-                    }
-                    if req.is_some() {
-                        found = req;
-                        break;
-                    }
-                    super::recv::release_if_idle(&mut self.multis, &self.report, out, at);
-                }
-                None => break,
-            }
-        }
-        let Some(req) = found else {
-            self.stats.unexpected += 1;
-            let held = P::hold(&mut wire, header, env)?;
-            peer.held += 1;
-            matcher.unexpected.push(env.tag, source, HeldMsg { env, held, via: id });
-            return Ok(());
-        };
-        if let Delivery::Done(received) = P::deliver(&mut wire, header, env, req)? {
-            self.received(out, id, received);
-        }
-        Ok(())
-    }
-
     /// A receive has all its bytes.
-    #[inline]
     pub(super) fn received(&mut self, out: &mut Out<'_>, via: PeerId, received: Received) {
-        let Received { req, env, placed } = received;
-        self.stats.received += 1;
         let src = self.source_of(via);
-        let more = self.multi_done(&req);
-        self.report.received(out, &req, &env, placed, src, more);
-    }
-
-    fn multi_done(&mut self, req: &RecvReq) -> CompFlags {
-        match req.multi {
-            None => CompFlags::empty(),
-            Some(at) => super::recv::message_done(&mut self.multis, at),
-        }
+        self.stats.received += 1;
+        let Received { req, env, placed } = received;
+        finish(&self.report, &mut self.multis, out, &req, &env, placed, src);
     }
 
     /// The handle of the endpoint behind a link, if it is wanted.
@@ -137,5 +98,126 @@ impl Endpoint {
             Some(av) => self.peers.addr_of(av, canonical),
             None => Addr::UNSPEC,
         }
+    }
+}
+
+#[inline]
+fn finish(
+    report: &Reporter, multis: &mut Slab<Multi>, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr,
+) {
+    let more = match req.multi {
+        None => CompFlags::empty(),
+        Some(id) => recv::message_done(multis, id),
+    };
+    report.received(out, req, env, placed, src, more);
+}
+
+impl Desk<'_> {
+    #[inline]
+    fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
+        let Some(link) = &mut peer.link else { return Ok(false) };
+        let Some(header) = link.peek()? else { return Ok(false) };
+        match header.kind {
+            Kind::Inline => self.message::<Inline>(out, peer, &header)?,
+            Kind::Eager => self.message::<Eager>(out, peer, &header)?,
+            Kind::Rts => self.message::<Stream>(out, peer, &header)?,
+            Kind::Data => {
+                if let Some(received) = peer.streams.on_data(link, &header)? {
+                    self.received(out, received);
+                }
+            }
+            Kind::Cts => peer.streams.on_cts(&header)?,
+        }
+        if let Some(link) = &mut peer.link {
+            link.consume(&header);
+        }
+        Ok(true)
+    }
+
+    fn received(&mut self, out: &mut Out<'_>, received: Received) {
+        self.stats.received += 1;
+        let Received { req, env, placed } = received;
+        finish(self.report, self.multis, out, &req, &env, placed, self.src);
+    }
+
+    #[inline]
+    fn message<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
+        let source = peer.canonical;
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let env = P::envelope(&mut wire, header)?;
+        let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
+        let found = matcher.posted.find(env.tag, source);
+        let Some(post) = found else {
+            return self.unexpected::<P>(peer, header, env);
+        };
+        let Some(Wanted::Once(req)) = matcher.posted.get_mut(post) else {
+            return self.message_to_multi::<P>(out, peer, header, env);
+        };
+        match P::place(&mut wire, header, &env, req)? {
+            Placed::Whole(placed) => {
+                self.stats.received += 1;
+                self.report.received(out, req, &env, placed, self.src, CompFlags::empty());
+                matcher.posted.remove(post);
+            }
+            Placed::Part(id) => {
+                if let Some(Wanted::Once(req)) = matcher.posted.remove(post)
+                    && let Some(received) = peer.streams.adopt(id, req)
+                {
+                    self.received(out, received);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn unexpected<P: Protocol>(&mut self, peer: &mut Peer, header: &Header, env: Envelope) -> Result<(), Corrupt> {
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let held = P::hold(&mut wire, header, env)?;
+        self.stats.unexpected += 1;
+        peer.held += 1;
+        let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
+        matcher.unexpected.push(env.tag, peer.canonical, HeldMsg { env, held, via: self.via });
+        Ok(())
+    }
+
+    /// The oldest receive that matches is a multi-receive buffer; if it has no room left, the next one that matches serves.
+    fn message_to_multi<P: Protocol>(
+        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, env: Envelope,
+    ) -> Result<(), Corrupt> {
+        let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
+        let mut found = None;
+        while let Some(post) = matcher.posted.find(env.tag, peer.canonical) {
+            let Some(Wanted::Multi(at)) = matcher.posted.get_mut(post) else {
+                if let Some(Wanted::Once(req)) = matcher.posted.remove(post) {
+                    found = Some(req);
+                }
+                break;
+            };
+            let at = *at;
+            let (req, used_up) = recv::carve(self.multis, at, env.total);
+            if used_up {
+                matcher.posted.remove(post);
+            }
+            if req.is_some() {
+                found = req;
+                break;
+            }
+            recv::release_if_idle(self.multis, self.report, out, at);
+        }
+        let Some(req) = found else { return self.unexpected::<P>(peer, header, env) };
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        match P::place(&mut wire, header, &env, &req)? {
+            Placed::Whole(placed) => self.received(out, Received { req, env, placed }),
+            Placed::Part(id) => {
+                if let Some(received) = peer.streams.adopt(id, req) {
+                    self.received(out, received);
+                }
+            }
+        }
+        Ok(())
     }
 }

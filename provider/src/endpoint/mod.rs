@@ -100,10 +100,17 @@ struct OwnBell {
     bell: Bell<SharedMem>,
 }
 
+/// A ring that every poll looks at: the word that will become non-zero, without a detour through the peer table.
+struct Watch {
+    id: PeerId,
+    ring: SharedMem,
+    word: usize,
+}
+
 /// Polling state: which rings are looked at directly, which by bell and turn.
 #[derive(Default)]
 struct Poll {
-    hot: Vec<PeerId>,
+    hot: Vec<Watch>,
     cold: Vec<PeerId>,
     turn: usize,
     tick: u64,

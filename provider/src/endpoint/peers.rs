@@ -77,6 +77,12 @@ impl Peer {
         }
     }
 
+    /// Whether the link may be used; if not, there is first contact to be made, or the peer is gone.
+    #[inline]
+    pub fn can_send(&self) -> bool {
+        self.link.is_some() && !matches!(self.contact, Contact::Gone(_))
+    }
+
     pub fn culprit(&self) -> super::report::Culprit {
         super::report::Culprit { name: Some(self.name), pid: self.pid }
     }

@@ -2,8 +2,9 @@
 //! acknowledgements that sends wait for; now and then the sockets. Never waits.
 
 use super::peers::Contact;
-use super::{Endpoint, Out};
+use super::{Endpoint, Out, Watch};
 use crate::error::Error;
+use crate::mem::atomic::{Ordering, Words};
 use crate::shm::bell::SLOTS;
 use crate::sys::host;
 use crate::transport::local::Event;
@@ -25,8 +26,9 @@ impl Endpoint {
         let mut work = 0;
         let mut i = 0;
         while i < self.poll.hot.len() {
-            let id = self.poll.hot[i];
-            if self.peers.get(id).link.as_ref().is_some_and(|l| l.ready()) {
+            let watch = &self.poll.hot[i];
+            if watch.ring.word(watch.word).load(Ordering::Relaxed) != 0 {
+                let id = watch.id;
                 work += self.drain(out, id);
             }
             i += 1;
@@ -94,14 +96,15 @@ impl Endpoint {
     /// Lets a cold ring that had something take the place of a hot one that had nothing for long.
     fn warm(&mut self, id: PeerId) {
         let tick = self.poll.tick;
-        let Some(at) = (0..self.poll.hot.len()).min_by_key(|i| self.peers.get(self.poll.hot[*i]).last_active) else { return };
-        let cool = self.poll.hot[at];
+        let Some(at) = (0..self.poll.hot.len()).min_by_key(|i| self.peers.get(self.poll.hot[*i].id).last_active) else { return };
+        let cool = self.poll.hot[at].id;
         if self.peers.get(id).hot || tick - self.peers.get(cool).last_active < COOL_AFTER {
             return;
         }
         self.poll.cold.retain(|c| *c != id);
         self.poll.cold.push(cool);
-        self.poll.hot[at] = id;
+        let Some(watch) = self.watch(id) else { return };
+        self.poll.hot[at] = watch;
         for (peer, hot) in [(id, true), (cool, false)] {
             let peer = self.peers.get_mut(peer);
             peer.hot = hot;
@@ -111,10 +114,15 @@ impl Endpoint {
         }
     }
 
+    fn watch(&self, id: PeerId) -> Option<Watch> {
+        let (ring, word) = self.peers.get(id).link.as_ref()?.watch()?;
+        Some(Watch { id, ring: ring.clone(), word })
+    }
+
     /// The peer's ring can be polled from now on.
     pub(super) fn start_polling(&mut self, id: PeerId) {
         let hot = self.poll.hot.len() < self.config.hot_peers as usize;
-        if hot { self.poll.hot.push(id) } else { self.poll.cold.push(id) }
+        if hot { self.poll.hot.extend(self.watch(id)) } else { self.poll.cold.push(id) }
         let tick = self.poll.tick;
         let peer = self.peers.get_mut(id);
         peer.hot = hot;
@@ -126,7 +134,7 @@ impl Endpoint {
 
     /// The peer's ring is not polled any more.
     pub(super) fn stop_polling(&mut self, id: PeerId) {
-        self.poll.hot.retain(|p| *p != id);
+        self.poll.hot.retain(|w| w.id != id);
         self.poll.cold.retain(|p| *p != id);
         self.peers.get_mut(id).hot = false;
         // A cold ring moves up.

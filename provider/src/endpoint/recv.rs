@@ -8,7 +8,7 @@ use crate::matching::Key;
 use crate::mem::user::{UserIov, UserSeg, total_len, window};
 use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
 use crate::protocol::stream::Streams;
-use crate::request::{Held, RecvReq};
+use crate::request::{Held, MultiId, RecvReq};
 use crate::types::{Addr, CompFlags, OpFlags, PeerId, UserCtx};
 use slab::Slab;
 
@@ -82,11 +82,12 @@ pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Optio
     m.outstanding += 1;
     m.retired = m.len - m.used < m.min.max(1);
     let cap = total_len(&iov);
-    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, multi: Some(at) }), m.retired)
+    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, multi: Some(MultiId::new(at)) }), m.retired)
 }
 
 /// A message of buffer `at` is complete: FI_MULTI_RECV if it was the last one.
-pub(super) fn message_done(multis: &mut Slab<Multi>, at: usize) -> CompFlags {
+pub(super) fn message_done(multis: &mut Slab<Multi>, id: MultiId) -> CompFlags {
+    let at = id.index();
     let Some(m) = multis.get_mut(at) else { return CompFlags::empty() };
     m.outstanding -= 1;
     if m.retired && m.outstanding == 0 {

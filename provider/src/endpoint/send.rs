@@ -62,13 +62,10 @@ impl Endpoint {
         };
         let av = self.av.as_ref().ok_or(Error::BadState)?;
         let id = self.peers.route(av, args.to, self.config.fragment as usize)?;
-        if self.peers.get(id).link.is_none() {
+        if !self.peers.get(id).can_send() {
             self.first_contact(out, id)?;
         }
         let peer = self.peers.get_mut(id);
-        if let Contact::Gone(why) = peer.contact {
-            return Err(why);
-        }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
         let msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, len };

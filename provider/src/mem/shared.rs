@@ -33,6 +33,7 @@ pub unsafe trait Backing: Send + Sync {
 pub struct SharedMem {
     base: NonNull<u8>,
     len: usize,
+    words: usize,
     writable: bool,
     owner: Arc<dyn Backing>,
 }
@@ -43,7 +44,7 @@ unsafe impl Send for SharedMem {}
 impl SharedMem {
     /// The whole of `owner`.
     pub fn new(owner: Arc<dyn Backing>) -> SharedMem {
-        SharedMem { base: owner.base(), len: owner.len(), writable: owner.writable(), owner }
+        SharedMem { base: owner.base(), len: owner.len(), words: owner.len() / 8, writable: owner.writable(), owner }
     }
 
     /// The part from byte `start` on, `len` bytes long. Panics if that is not inside, or not on a line.
@@ -51,7 +52,7 @@ impl SharedMem {
         assert!(start.is_multiple_of(64) && start <= self.len && len <= self.len - start);
         // SAFETY: start <= self.len, checked above.
         let base = unsafe { self.base.add(start) };
-        SharedMem { base, len, writable: self.writable, owner: self.owner.clone() }
+        SharedMem { base, len, words: len / 8, writable: self.writable, owner: self.owner.clone() }
     }
 
     /// Bytes.
@@ -61,7 +62,9 @@ impl SharedMem {
 
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset <= self.len && len <= self.len - offset, "offset {offset}+{len} of {}", self.len);
+        if offset > self.len || len > self.len - offset {
+            out_of_range(offset, self.len);
+        }
         // SAFETY: inside the mapping, checked above; Backing keeps it mapped.
         unsafe { self.base.as_ptr().add(offset) }
     }
@@ -109,11 +112,19 @@ impl SharedMem {
 impl Words for SharedMem {
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
-        let p = self.at(index * 8, 8);
-        // SAFETY: inside the mapping and 8-byte aligned (64-byte aligned base, index*8); accessed only as an atomic
-        // (Backing's contract); the reference cannot outlive `self`, which keeps the mapping.
-        unsafe { AtomicU64::from_ptr(p.cast()) }
+        if index >= self.words {
+            out_of_range(index * 8, self.len);
+        }
+        // SAFETY: inside the mapping, checked above, and 8-byte aligned (the base is 64-byte aligned); accessed only as an
+        // atomic (Backing's contract); the reference cannot outlive `self`, which keeps the mapping.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_range(offset: usize, len: usize) -> ! {
+    panic!("offset {offset} of a segment of {len} bytes: a cursor of ours is wrong")
 }
 
 /// Private, zeroed memory with the shape of a segment: for messages to oneself, tests and simulations.

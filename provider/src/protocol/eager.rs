@@ -8,7 +8,7 @@
 //! The window (credit) bounds what a sender can make a receiver keep. When it is used up, `start` refuses and the message goes as a stream,
 //! whose envelope needs no window.
 
-use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of, place, place_held};
+use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft};
 use crate::types::ProtoId;
@@ -49,9 +49,9 @@ impl Protocol for Eager {
         Ok(envelope_of(header, header.len as usize))
     }
 
-    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
+    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
         wire.link.release(env.total);
-        Ok(place(wire, header, env, req))
+        Ok(place_whole(wire, header, req))
     }
 
     fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {

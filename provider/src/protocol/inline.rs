@@ -7,7 +7,7 @@
 //! An inline message needs no window: like an envelope it is always taken, and if nobody asked for it, its few bytes
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
-use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of, place, place_held};
+use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft};
 use crate::types::{INJECT_MAX, ProtoId};
@@ -43,8 +43,8 @@ impl Protocol for Inline {
     }
 
     #[inline]
-    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
-        Ok(place(wire, header, env, req))
+    fn place(wire: &mut Wire<'_>, header: &Header, _env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
+        Ok(place_whole(wire, header, req))
     }
 
     fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {

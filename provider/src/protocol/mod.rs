@@ -60,7 +60,16 @@ impl From<NotSent> for Refused {
     }
 }
 
-/// What delivering did.
+/// What placing the record at the head of the ring did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// The whole message is here; so many bytes are in the buffer.
+    Whole(usize),
+    /// The rest follows: [`Streams::adopt`] takes the receive.
+    Part(u32),
+}
+
+/// What delivering a held message did.
 #[derive(Debug)]
 pub enum Delivery {
     /// All bytes are in place.
@@ -82,8 +91,8 @@ pub trait Protocol {
     /// Receiver: what the record at the head of the ring announces.
     fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt>;
 
-    /// Receiver: the message at the head of the ring has a buffer.
-    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt>;
+    /// Receiver: the message at the head of the ring has a buffer; copies what is here.
+    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt>;
 
     /// Receiver: the message at the head of the ring has no buffer; keeps it.
     fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt>;
@@ -108,9 +117,8 @@ fn envelope_of(header: &Header, total: usize) -> Envelope {
 
 /// Copies the payload of a one-record message to its buffer.
 #[inline]
-fn place(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Delivery {
-    let placed = wire.link.payload_to(header, &req.iov, 0, req.cap);
-    Delivery::Done(Received { req, env, placed })
+fn place_whole(wire: &mut Wire<'_>, header: &Header, req: &RecvReq) -> Placed {
+    Placed::Whole(wire.link.payload_to(header, &req.iov, 0, req.cap))
 }
 
 /// Copies held bytes to the buffer that came at last.

@@ -15,7 +15,7 @@
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
 
-use super::{Delivery, Protocol, Refused, Started, Wire, envelope_of, flags_of};
+use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
@@ -40,6 +40,8 @@ struct TxStream {
 }
 
 enum Dest {
+    /// Its receive is being handed over ([`Streams::adopt`]).
+    Matched,
     /// Nobody asked yet; bytes so far.
     Held(Vec<u8>),
     /// A buffer.
@@ -159,7 +161,7 @@ impl Streams {
                 link.payload_to(header, &req.iov, s.arrived, req.cap.saturating_sub(s.arrived));
                 link.release(len.min(s.promise.saturating_sub(s.arrived)));
             }
-            Dest::Sink => link.release(len.min(s.promise.saturating_sub(s.arrived))),
+            Dest::Sink | Dest::Matched => link.release(len.min(s.promise.saturating_sub(s.arrived))),
         }
         s.arrived += len;
         Ok(self.finish(id))
@@ -168,7 +170,7 @@ impl Streams {
     /// Takes the stream out if nothing more will come for it, and returns its receive, if it has one.
     fn finish(&mut self, id: u32) -> Option<Received> {
         let s = self.rx.get(&id)?;
-        if s.arrived < s.goal || matches!(s.dest, Dest::Held(_)) {
+        if s.arrived < s.goal || matches!(s.dest, Dest::Held(_) | Dest::Matched) {
             return None;
         }
         let s = self.rx.remove(&id)?;
@@ -176,6 +178,15 @@ impl Streams {
             Dest::Recv(req) => Some(Received { placed: s.arrived.min(req.cap), req, env: s.env }),
             _ => None,
         }
+    }
+
+    /// Takes the receive of a stream whose first fragment was placed; returns it if that was all.
+    pub fn adopt(&mut self, id: u32, req: RecvReq) -> Option<Received> {
+        let s = self.rx.get_mut(&id)?;
+        let wanted = req.cap.min(s.env.total);
+        s.dest = Dest::Recv(req);
+        self.ask(id, wanted);
+        self.finish(id)
     }
 
     /// A held stream got a buffer, or a sink: copies what is there, asks for the rest.
@@ -252,11 +263,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, env: Envelope, dest: Dest) -> Resu
     let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
     match &mut s.dest {
         Dest::Held(bytes) => wire.link.payload_append(header, bytes),
-        Dest::Recv(req) => {
-            wire.link.payload_to(header, &req.iov, 0, req.cap);
-            wire.link.release(len);
-        }
-        Dest::Sink => {}
+        _ => wire.link.release(len),
     }
     match wire.streams.rx.entry(rts.stream) {
         std::collections::hash_map::Entry::Occupied(_) => return Err(Corrupt),
@@ -314,11 +321,10 @@ impl Protocol for Stream {
         Ok(envelope_of(header, total))
     }
 
-    fn deliver(wire: &mut Wire<'_>, header: &Header, env: Envelope, req: RecvReq) -> Result<Delivery, Corrupt> {
-        let wanted = req.cap.min(env.total);
-        let id = open(wire, header, env, Dest::Recv(req))?;
-        wire.streams.ask(id, wanted);
-        Ok(wire.streams.finish(id).map_or(Delivery::Pending, Delivery::Done))
+    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
+        let id = open(wire, header, *env, Dest::Matched)?;
+        wire.link.payload_to(header, &req.iov, 0, req.cap);
+        Ok(Placed::Part(id))
     }
 
     fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt> {

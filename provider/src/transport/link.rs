@@ -236,6 +236,11 @@ impl Link {
         usize::try_from(self.limit - self.spent).unwrap_or(usize::MAX)
     }
 
+    /// The inbound ring and the index of the word that the next record will make non-zero.
+    pub fn watch(&self) -> Option<(&SharedMem, usize)> {
+        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() / 8))
+    }
+
     /// Whether a record waits: one load.
     #[inline]
     pub fn ready(&self) -> bool {
