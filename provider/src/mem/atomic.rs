@@ -9,6 +9,11 @@ pub use loom::sync::atomic::{AtomicU64, Ordering};
 pub trait Words {
     /// Word `index`. Out of range is a bug of the caller (never of a peer: positions are ours) and panics.
     fn word(&self, index: usize) -> &AtomicU64;
+
+    /// Words `index..index + 4`, which lie in one line. As above.
+    fn quad(&self, index: usize) -> [&AtomicU64; 4] {
+        [self.word(index), self.word(index + 1), self.word(index + 2), self.word(index + 3)]
+    }
 }
 
 #[cfg(loom)]

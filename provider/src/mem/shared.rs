@@ -119,6 +119,18 @@ impl Words for SharedMem {
         // atomic (Backing's contract); the reference cannot outlive `self`, which keeps the mapping.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
     }
+
+    #[inline]
+    fn quad(&self, index: usize) -> [&AtomicU64; 4] {
+        if index >= self.words || self.words - index < 4 {
+            out_of_range(index * 8, self.len);
+        }
+        // SAFETY: four words inside the mapping, checked above; otherwise as in `word`.
+        unsafe {
+            let first = self.base.as_ptr().cast::<u64>().add(index);
+            [0, 1, 2, 3].map(|i| AtomicU64::from_ptr(first.add(i)))
+        }
+    }
 }
 
 #[cold]

@@ -82,13 +82,19 @@ pub fn window(iov: &[UserSeg], mut skip: usize, mut len: usize) -> UserIov {
 
 /// Calls `copy(segment pointer, offset from start of the window, bytes)` for each contiguous piece of
 /// `iov[skip..skip+len]`, and returns how many bytes that were (less than `len` if `iov` is shorter).
-fn pieces(iov: &[UserSeg], mut skip: usize, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) -> usize {
+#[inline]
+fn pieces(iov: &[UserSeg], skip: usize, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) -> usize {
     if let [one] = iov
         && skip + len <= one.len
     {
         copy(one.ptr.wrapping_add(skip), 0, len);
         return len;
     }
+    many_pieces(iov, skip, len, &mut copy)
+}
+
+#[inline(never)]
+fn many_pieces(iov: &[UserSeg], mut skip: usize, len: usize, copy: &mut dyn FnMut(*mut u8, usize, usize)) -> usize {
     let mut done = 0;
     for seg in iov {
         if skip >= seg.len {
@@ -106,14 +112,40 @@ fn pieces(iov: &[UserSeg], mut skip: usize, len: usize, mut copy: impl FnMut(*mu
     done
 }
 
+/// `memcpy`, with the few bytes of a small message copied in place: a call would cost more than the copy.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline]
+unsafe fn copy_bytes(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: two possibly overlapping pieces that together are src..src+n and dst..dst+n, valid by our contract; both
+    // pieces are read before the first is written.
+    unsafe {
+        match n {
+            8..=16 => {
+                let (a, b) = (src.cast::<u64>().read_unaligned(), src.add(n - 8).cast::<u64>().read_unaligned());
+                dst.cast::<u64>().write_unaligned(a);
+                dst.add(n - 8).cast::<u64>().write_unaligned(b);
+            }
+            4..=7 => {
+                let (a, b) = (src.cast::<u32>().read_unaligned(), src.add(n - 4).cast::<u32>().read_unaligned());
+                dst.cast::<u32>().write_unaligned(a);
+                dst.add(n - 4).cast::<u32>().write_unaligned(b);
+            }
+            _ => core::ptr::copy_nonoverlapping(src, dst, n),
+        }
+    }
+}
+
 /// Gathers `len` bytes of `iov`, from `skip` on, to `dst`. Returns the bytes copied.
 ///
 /// # Safety
 /// `dst..dst+len` must be valid for writes and not overlap the application's memory.
+#[inline]
 pub unsafe fn gather(iov: &[UserSeg], skip: usize, len: usize, dst: *mut u8) -> usize {
     pieces(iov, skip, len, |p, at, n| {
         // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); dst by ours.
-        unsafe { core::ptr::copy_nonoverlapping(p, dst.add(at), n) }
+        unsafe { copy_bytes(p, dst.add(at), n) }
     })
 }
 
@@ -121,10 +153,11 @@ pub unsafe fn gather(iov: &[UserSeg], skip: usize, len: usize, dst: *mut u8) -> 
 ///
 /// # Safety
 /// `src..src+len` must be valid for reads and not overlap the application's memory.
+#[inline]
 pub unsafe fn scatter(iov: &[UserSeg], skip: usize, len: usize, src: *const u8) -> usize {
     pieces(iov, skip, len, |p, at, n| {
         // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); src by ours.
-        unsafe { core::ptr::copy_nonoverlapping(src.add(at), p, n) }
+        unsafe { copy_bytes(src.add(at), p, n) }
     })
 }
 

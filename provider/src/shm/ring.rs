@@ -96,18 +96,24 @@ impl<M: Words> Producer<M> {
             return None;
         }
         if skip > 0 {
-            self.publish_first(skip, SKIP | u64::from(self.written & 0xff) << 8 | u64::from(skip) << 16);
+            self.skip(skip);
         }
         Some(self.tail as usize * LINE)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn skip(&mut self, lines: u32) {
+        self.publish_first(lines, SKIP | u64::from(self.written & 0xff) << 8 | u64::from(lines) << 16);
     }
 
     /// Publishes the record that was written at the reserved offset: `lines` long, `head` its first three words
     /// (`head[0]` must not be zero). Returns the position behind it: it is consumed once [`acked`](Self::acked) reaches that.
     #[inline]
     pub fn publish(&mut self, lines: u32, head: [u64; 3]) -> u32 {
-        let base = self.tail as usize * LINE_WORDS;
-        self.mem.word(base + 1).store(head[1], Ordering::Relaxed);
-        self.mem.word(base + 2).store(head[2], Ordering::Relaxed);
+        let [_, second, third, _] = self.mem.quad(self.tail as usize * LINE_WORDS);
+        second.store(head[1], Ordering::Relaxed);
+        third.store(head[2], Ordering::Relaxed);
         self.publish_first(lines, head[0]);
         self.written
     }
@@ -199,14 +205,13 @@ impl<M: Words> Consumer<M> {
         // A ring holds at most one skip between two records.
         for _ in 0..2 {
             let base = self.head as usize * LINE_WORDS;
-            let first = self.mem.word(base).load(Ordering::Acquire); // A1
+            let [first, second, third, _] = self.mem.quad(base);
+            let first = first.load(Ordering::Acquire); // A1
             if first == 0 {
                 return Peeked::Empty;
             }
             if first & 0xff != SKIP {
-                let tag = self.mem.word(base + 1).load(Ordering::Relaxed);
-                let data = self.mem.word(base + 2).load(Ordering::Relaxed);
-                return Peeked::Record([first, tag, data]);
+                return Peeked::Record([first, second.load(Ordering::Relaxed), third.load(Ordering::Relaxed)]);
             }
             if first >> 8 != u64::from(self.consumed & 0xff) | u64::from(self.lines - self.head) << 8 {
                 return Peeked::Corrupt;

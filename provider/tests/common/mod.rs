@@ -1,0 +1,350 @@
+//! What the integration tests share: an endpoint with everything bound, deadlines, seeds, and copies of the test program itself
+//! in other roles.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+pub mod process;
+
+use rustmx::sys::clock::Clock;
+use rustmx::{
+    Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, Name, OpFlags, RecvArgs,
+    SendArgs, Service, UserCtx, UserSeg,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a completion queue said.
+pub type Event = Result<Completion, ErrorEntry>;
+
+/// An endpoint in a domain of its own.
+pub struct Node {
+    pub domain: Domain,
+    pub ep: EpId,
+    pub cq: CqId,
+    pub av: Arc<AddressVector>,
+}
+
+/// What the tests open endpoints with.
+pub fn attr() -> EpAttr {
+    EpAttr {
+        tx_flags: OpFlags::COMPLETION,
+        rx_flags: OpFlags::COMPLETION,
+        source: true,
+        directed_recv: true,
+        msg: true,
+        tagged: true,
+        service: None,
+    }
+}
+
+/// Attributes of an endpoint that listens at `port`.
+pub fn at_port(port: u16) -> EpAttr {
+    let ip = "127.0.0.1".parse().expect("ip");
+    EpAttr { service: Some(Service { ip, scope_id: 0, port }), ..attr() }
+}
+
+/// The contact address of `port`.
+pub fn contact(port: u16) -> Name {
+    Name::contact("127.0.0.1".parse().expect("ip"), 0, port)
+}
+
+/// A port that no other test uses (ports are names of abstract sockets here, nobody binds them).
+pub fn fresh_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = rustmx::sys::host::random() as u16;
+    loop {
+        let port = base.wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        if port > 1024 {
+            return port;
+        }
+    }
+}
+
+/// A segment over `buf`. Every test keeps its buffers until the operations on them have ended.
+pub fn seg(buf: &mut [u8]) -> UserSeg {
+    // SAFETY: see above.
+    #[expect(unsafe_code)]
+    unsafe {
+        UserSeg::new(buf.as_mut_ptr(), buf.len())
+    }
+}
+
+/// A message, described by what matters.
+#[derive(Clone, Copy)]
+pub struct Msg {
+    pub to: Addr,
+    pub tag: u64,
+    pub data: Option<u64>,
+    pub ctx: usize,
+    pub flags: OpFlags,
+    pub inject: bool,
+}
+
+impl Msg {
+    pub fn new(to: Addr, tag: u64) -> Msg {
+        Msg { to, tag, data: None, ctx: tag as usize, flags: OpFlags::COMPLETION, inject: false }
+    }
+    pub fn ctx(self, ctx: usize) -> Msg {
+        Msg { ctx, ..self }
+    }
+    pub fn data(self, data: u64) -> Msg {
+        Msg { data: Some(data), ..self }
+    }
+    pub fn with(self, flags: OpFlags) -> Msg {
+        Msg { flags: self.flags | flags, ..self }
+    }
+    pub fn inject(self) -> Msg {
+        Msg { inject: true, ..self }
+    }
+}
+
+/// A receive, described by what matters.
+#[derive(Clone, Copy)]
+pub struct Want {
+    pub from: Addr,
+    pub tag: u64,
+    pub ignore: u64,
+    pub ctx: usize,
+    pub flags: OpFlags,
+}
+
+impl Want {
+    pub fn tag(tag: u64) -> Want {
+        Want { from: Addr::UNSPEC, tag, ignore: 0, ctx: tag as usize, flags: OpFlags::COMPLETION }
+    }
+    pub fn any() -> Want {
+        Want { ignore: u64::MAX, ..Want::tag(0) }
+    }
+    pub fn from(self, from: Addr) -> Want {
+        Want { from, ..self }
+    }
+    pub fn ctx(self, ctx: usize) -> Want {
+        Want { ctx, ..self }
+    }
+    pub fn with(self, flags: OpFlags) -> Want {
+        Want { flags: self.flags | flags, ..self }
+    }
+}
+
+impl Node {
+    pub fn open(config: Config, attr: EpAttr, clock: Clock) -> Node {
+        let mut domain = Domain::with_clock(Arc::new(config), Log::silent(), clock);
+        let cq = domain.cq_open();
+        let ep = domain.ep_open(attr).expect("endpoint");
+        let av = Arc::new(AddressVector::new());
+        domain.ep_bind_av(ep, av.clone()).expect("av");
+        domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+        domain.ep_enable(ep).expect("enable");
+        Node { domain, ep, cq, av }
+    }
+
+    pub fn with(config: Config, attr: EpAttr) -> Node {
+        Node::open(config, attr, Clock::machine())
+    }
+
+    pub fn new() -> Node {
+        Node::with(Config::default(), attr())
+    }
+
+    pub fn name(&self) -> Name {
+        self.domain.ep_name(self.ep).expect("name")
+    }
+
+    pub fn knows(&self, other: &Node) -> Addr {
+        self.av.insert(&other.name())
+    }
+
+    /// Progress, and what came of it.
+    pub fn poll(&mut self) -> Vec<Event> {
+        let mut got = Vec::new();
+        loop {
+            match self.domain.cq_read(self.cq, 64, &mut |c| got.push(Ok(*c))) {
+                CqRead::ErrorPending => got.extend(self.domain.cq_read_error(self.cq).map(Err)),
+                CqRead::Got(64) => {}
+                CqRead::Got(_) | CqRead::Empty => return got,
+            }
+        }
+    }
+
+    /// Polls and expects nothing, for `turns` turns.
+    pub fn quiet(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let got = self.poll();
+            assert!(got.is_empty(), "{got:?}");
+        }
+    }
+
+    pub fn sendv(&mut self, m: Msg, iov: &[UserSeg], tagged: bool) -> Result<(), Error> {
+        let args = SendArgs {
+            to: m.to,
+            tagged,
+            tag: if tagged { m.tag } else { 0 },
+            data: m.data,
+            iov,
+            ctx: UserCtx(m.ctx),
+            flags: Some(m.flags),
+            inject: m.inject,
+        };
+        self.domain.send(self.ep, &args)
+    }
+
+    pub fn send(&mut self, m: Msg, buf: &mut [u8]) -> Result<(), Error> {
+        self.sendv(m, &[seg(buf)], true)
+    }
+
+    pub fn recvv(&mut self, w: Want, iov: &[UserSeg], tagged: bool) -> Result<(), Error> {
+        let args =
+            RecvArgs { from: w.from, tagged, tag: w.tag, ignore: w.ignore, iov, ctx: UserCtx(w.ctx), flags: Some(w.flags) };
+        self.domain.recv(self.ep, &args)
+    }
+
+    pub fn recv(&mut self, w: Want, buf: &mut [u8]) -> Result<(), Error> {
+        self.recvv(w, &[seg(buf)], true)
+    }
+
+    /// Peeks; the answer comes at once.
+    pub fn peek(&mut self, w: Want) -> Event {
+        self.recvv(w.with(OpFlags::PEEK), &[], true).expect("peek");
+        let mut got = self.poll();
+        assert_eq!(got.len(), 1, "{got:?}");
+        got.remove(0)
+    }
+
+    /// Peeks until a message is there.
+    pub fn await_peek(&mut self, other: &mut Node, w: Want) -> Completion {
+        let until = Deadline::new(10);
+        loop {
+            if let Ok(c) = self.peek(w) {
+                return c;
+            }
+            assert!(other.poll().iter().all(Result::is_ok));
+            until.check(|| "no message to peek at".into());
+        }
+    }
+
+    pub fn stats(&self) -> rustmx::stats::Stats {
+        self.domain.ep_stats(self.ep).expect("stats")
+    }
+}
+
+/// Polls all nodes until `want` completions came on each, or fails.
+pub fn run(nodes: &mut [&mut Node], want: &[usize]) -> Vec<Vec<Event>> {
+    let until = Deadline::new(20);
+    let mut got: Vec<Vec<_>> = nodes.iter().map(|_| Vec::new()).collect();
+    while got.iter().zip(want).any(|(g, w)| g.len() < *w) {
+        for (node, got) in nodes.iter_mut().zip(&mut got) {
+            got.extend(node.poll());
+        }
+        until.check(|| format!("only {:?} of {want:?} came: {got:?}", got.iter().map(Vec::len).collect::<Vec<_>>()));
+    }
+    for (got, want) in got.iter().zip(want) {
+        assert_eq!(got.len(), *want, "{got:?}");
+    }
+    got
+}
+
+/// Sends from `a`, and polls both until there was room. What completes meanwhile is returned.
+pub fn push(a: &mut Node, b: &mut Node, m: Msg, buf: &mut [u8]) -> (Vec<Event>, Vec<Event>) {
+    let until = Deadline::new(20);
+    let (mut on_a, mut on_b) = (Vec::new(), Vec::new());
+    loop {
+        match a.send(m, buf) {
+            Ok(()) => return (on_a, on_b),
+            Err(Error::Again) => {}
+            Err(e) => panic!("send failed: {e}"),
+        }
+        on_a.extend(a.poll());
+        on_b.extend(b.poll());
+        until.check(|| "no room".into());
+    }
+}
+
+/// Bytes that differ for each seed and position.
+pub fn pattern(n: usize, seed: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * 31 + seed * 17 + (i >> 8) * 7 + (i >> 16)) as u8).collect()
+}
+
+/// Random numbers that a seed repeats (splitmix64).
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+    /// Below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    pub fn range(&mut self, low: usize, high: usize) -> usize {
+        low + self.below((high - low) as u64) as usize
+    }
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Fails a loop that takes too long.
+pub struct Deadline(Instant);
+
+impl Deadline {
+    pub fn new(seconds: u64) -> Deadline {
+        Deadline::millis(seconds * 1000)
+    }
+    pub fn millis(ms: u64) -> Deadline {
+        Deadline(Instant::now() + Duration::from_millis(ms))
+    }
+    pub fn passed(&self) -> bool {
+        Instant::now() > self.0
+    }
+    #[track_caller]
+    pub fn check(&self, what: impl FnOnce() -> String) {
+        assert!(!self.passed(), "out of time: {}", what());
+    }
+}
+
+/// Ends the test program if a test does not end: a hang inside the engine must fail by itself, too.
+pub struct Watchdog(Arc<AtomicBool>);
+
+pub fn watchdog(test: &'static str, seconds: u64) -> Watchdog {
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = done.clone();
+    std::thread::spawn(move || {
+        let until = Deadline::new(seconds);
+        while !seen.load(Ordering::Relaxed) {
+            if until.passed() {
+                eprintln!("{test} hangs: no end after {seconds} s");
+                std::process::abort();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    Watchdog(done)
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Descriptors and shared-memory mappings of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    pub fds: usize,
+    pub maps: usize,
+}
+
+pub fn footprint() -> Footprint {
+    let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count() - 1;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    Footprint { fds, maps: maps.lines().filter(|l| l.contains("rustmx")).count() }
+}

@@ -1,0 +1,128 @@
+//! Copies of the test program in other roles: a test that is run again with `RUSTMX_TEST_ROLE` set.
+//!
+//! The copy says what it has to say in lines `@word…` on its standard output (the harness writes there, too), and is told things on its
+//! standard input. It dies with its parent: end-of-file on its input ends it.
+
+use super::Deadline;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const ROLE: &str = "RUSTMX_TEST_ROLE";
+
+/// The role that this process was started in; `None` in the test program itself.
+pub fn role() -> Option<Vec<String>> {
+    let words = std::env::var(ROLE).ok()?;
+    Some(words.split_whitespace().map(String::from).collect())
+}
+
+/// Says something to the parent.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "\n@{line}").and_then(|()| out.flush());
+}
+
+/// A line from the parent; ends the process if the parent is gone.
+pub fn hear() -> String {
+    let mut line = String::new();
+    match std::io::stdin().read_line(&mut line) {
+        Ok(n) if n > 0 => line.trim().to_string(),
+        _ => std::process::exit(0),
+    }
+}
+
+/// Ends this process when the parent ends or closes our input.
+pub fn follow_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+}
+
+/// A copy of the test program. Killed when dropped.
+pub struct Copy {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+/// Runs `test` of this test program in another process, in the role `words`.
+pub fn copy(test: &str, words: &str) -> Copy {
+    let mut child = Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(ROLE, words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let (tx, lines) = channel();
+    let out = BufReader::new(child.stdout.take().expect("stdout"));
+    std::thread::spawn(move || {
+        for line in out.lines().map_while(Result::ok) {
+            if let Some(said) = line.strip_prefix('@') {
+                let _ = tx.send(said.to_string());
+            }
+        }
+    });
+    Copy { stdin: child.stdin.take(), child, lines }
+}
+
+impl Copy {
+    /// The next line that it says.
+    #[track_caller]
+    pub fn hear(&mut self) -> String {
+        self.lines.recv_timeout(Duration::from_secs(20)).expect("a line from the other process")
+    }
+
+    /// What it said meanwhile, if anything.
+    pub fn heard(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and gone when this returns.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits until it ends by itself.
+    #[track_caller]
+    pub fn ended(&mut self) -> ExitStatus {
+        let until = Deadline::new(20);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                return status;
+            }
+            until.check(|| "the other process does not end".into());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs `body` alone in a process of its own, as `test` of this test program (what it counts belongs to the whole process).
+#[track_caller]
+pub fn alone(test: &str, body: impl FnOnce()) {
+    if role().is_some() {
+        body();
+        return;
+    }
+    let status = copy(test, "alone").ended();
+    assert!(status.success(), "{test} failed in its own process: {status}");
+}
