@@ -164,13 +164,30 @@ pub(crate) unsafe fn reclaim<T: Object>(handle: *mut fid) -> Box<T> {
     unsafe { Box::from_raw(handle.cast::<T>()) }
 }
 
-/// Reads an attribute structure.
+/// Reads an attribute structure that has the same size in every libfabric.
 ///
 /// # Safety
 /// `p` is null or points to a `T` that stays unchanged during `'a`.
 pub(crate) unsafe fn attr<'a, T>(p: *const T) -> Option<&'a T> {
     // SAFETY: non-null, so valid (caller).
     unsafe { p.as_ref() }
+}
+
+/// Reads an attribute structure that later libfabrics made longer: the first `len` bytes are copied, the rest is zero. A
+/// reference to it would already be wrong, since it lets the compiler read all of `T`.
+///
+/// # Safety
+/// `p` is null or points to `len <= size_of::<T>()` bytes of a `T`, which is a C structure of numbers and pointers.
+pub(crate) unsafe fn attr_prefix<T>(p: *const T, len: usize) -> Option<T> {
+    if p.is_null() {
+        return None;
+    }
+    let mut copy = core::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: `len` bytes are there (caller), and fit; zeros are valid numbers and null pointers.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p.cast::<u8>(), copy.as_mut_ptr().cast(), len.min(size_of::<T>()));
+        Some(copy.assume_init())
+    }
 }
 
 /// Writes a result where C asked for it; a null place asks for nothing.

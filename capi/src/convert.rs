@@ -37,11 +37,7 @@ pub(crate) unsafe fn segment(buf: *const c_void, len: usize) -> UserSeg {
 /// # Safety
 /// `iov` holds `count` entries during the call; the memory they name is as for [`segment`].
 #[inline]
-pub(crate) unsafe fn with_segments<R>(
-    iov: *const iovec,
-    count: usize,
-    post: impl FnOnce(&[UserSeg]) -> Answer<R>,
-) -> Answer<R> {
+pub(crate) unsafe fn with_segments<R>(iov: *const iovec, count: usize, post: impl FnOnce(&[UserSeg]) -> Answer<R>) -> Answer<R> {
     // Most calls have one segment or none.
     match count {
         0 => return post(&[]),
@@ -149,17 +145,15 @@ mod tests {
     #[test]
     fn segment_lists_of_every_length() {
         let mut bytes = [0u8; 64];
-        let iov: Vec<iovec> =
-            (0..17).map(|i| iovec { iov_base: bytes[i..].as_mut_ptr().cast(), iov_len: i }).collect();
+        let iov: Vec<iovec> = (0..17).map(|i| iovec { iov_base: bytes[i..].as_mut_ptr().cast(), iov_len: i }).collect();
         for n in 0..=16 {
             // SAFETY: `iov` and the bytes it names are alive.
             let lens = unsafe { with_segments(iov.as_ptr(), n, |s| Ok(s.iter().map(UserSeg::len).collect::<Vec<_>>())) };
             assert_eq!(lens, Ok((0..n).collect::<Vec<_>>()));
         }
         // SAFETY: refused before anything is read.
-        let (many, none) = unsafe {
-            (with_segments(iov.as_ptr(), 17, |_| Ok(())), with_segments(core::ptr::null(), 2, |_| Ok(())))
-        };
+        let (many, none) =
+            unsafe { (with_segments(iov.as_ptr(), 17, |_| Ok(())), with_segments(core::ptr::null(), 2, |_| Ok(()))) };
         assert_eq!((many, none), (refuse(FI_EINVAL), refuse(FI_EINVAL)));
         // SAFETY: a client may pass no array with no segments (contract 3.4).
         assert_eq!(unsafe { with_segments(core::ptr::null(), 0, |s| Ok(s.len())) }, Ok(0));

@@ -170,11 +170,12 @@ impl Caller {
 
     /// The object that contains `ip`, if it is a libfabric.
     fn at(ip: usize) -> Option<Caller> {
+        // A return address may lie just behind its object's last call; the outermost frame's may be 0.
+        let call = ip.checked_sub(1)? as *const c_void;
         // SAFETY: dladdr fills the structure if it returns non-zero.
         let at = unsafe {
             let mut info: libc::Dl_info = core::mem::zeroed();
-            // A return address may lie just behind its object's last call.
-            (libc::dladdr((ip - 1) as *const c_void, &mut info) != 0 && !info.dli_fname.is_null()).then_some(info)?
+            (libc::dladdr(call, &mut info) != 0 && !info.dli_fname.is_null()).then_some(info)?
         };
         // SAFETY: a path from the loader. NOLOAD: an object that is mapped already gains a reference, kept on purpose.
         let handle = unsafe { libc::dlopen(at.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };

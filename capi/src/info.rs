@@ -1,6 +1,6 @@
 //! `fi_getinfo`: what we offer against what was asked; at most one answer (contract 3.2).
 //!
-//! [`offer`] is the whole offer. The hints are checked against it in the order of the stock checks (contract 9), then echoed
+//! The constants here are the offer. The hints are checked against it in the order of the stock checks (contract 9), then echoed
 //! where a client expects its own values back. Blocks are made with libc's `calloc`, since libfabric frees them with `free`, and
 //! larger than any known version of their structure, since `fi_dupinfo` copies as much as *its* structure holds (contract 2.4).
 #![expect(unsafe_code)]
@@ -80,12 +80,7 @@ type Addresses = ([u8; NAME_LEN], Option<[u8; NAME_LEN]>);
 
 /// `fi_provider.getinfo`.
 pub(crate) unsafe extern "C" fn getinfo(
-    version: u32,
-    node: *const c_char,
-    service: *const c_char,
-    flags: u64,
-    hints: *const fi_info,
-    out: *mut *mut fi_info,
+    version: u32, node: *const c_char, service: *const c_char, flags: u64, hints: *const fi_info, out: *mut *mut fi_info,
 ) -> c_int {
     // ofi_rxm, ofi_rxd and ofi_mrail look for something to sit on, several times per process (contract 1.5).
     if flags & OFI_CORE_PROV_ONLY != 0 {
@@ -102,11 +97,11 @@ pub(crate) unsafe extern "C" fn getinfo(
 }
 
 /// # Safety
-/// The hints point to live blocks, as large as API version `query.version` has them.
+/// The hints point to live blocks, as long as a client of `query.version` makes them.
 unsafe fn answer(query: &Query<'_>, hints: Option<&fi_info>) -> Answer<*mut fi_info> {
     // SAFETY: as the caller promises.
     unsafe {
-        let asked = check::Asked::new(hints);
+        let asked = check::Asked::new(hints, query.version);
         asked.check(query.version)?;
         let addresses = addresses(query, hints)?;
         build::info(&asked, query.version, &addresses)

@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(contact(&name.to_string(), None, true), Some(name));
         assert_eq!(contact("::1", Some("1"), true).expect("IPv6").ip(), IpAddr::V6(Ipv6Addr::LOCALHOST));
         assert!(contact("localhost", Some("9228"), false).is_some());
-        for (node, port) in [("localhost", Some("9228")), ("127.0.0.1", None), ("127.0.0.1", Some("0")), ("127.0.0.1", Some("x"))] {
+        for (node, port) in [("localhost", Some("9228")), ("127.0.0.1", None), ("127.0.0.1", Some("0")), ("127.0.0.1", Some("x"))]
+        {
             assert_eq!(contact(node, port, true), None, "{node} {port:?}");
         }
         assert_eq!(service(None, "7", false).expect("any address").port(), 7);

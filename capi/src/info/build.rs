@@ -156,7 +156,7 @@ fn ep(asked: &Asked<'_>) -> fi_ep_attr {
 }
 
 fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
-    let a = asked.domain;
+    let a = asked.domain.as_ref();
     let asked_mr_mode = a.map_or(FI_MR_UNSPEC, |a| a.mr_mode);
     let old_api = version < super::version(1, 5);
     fi_domain_attr {

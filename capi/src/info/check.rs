@@ -10,7 +10,7 @@ use rustmx::{INJECT_MAX, IOV_LIMIT, LogSubsystem, MAX_MSG};
 pub(super) struct Asked<'a> {
     pub(super) info: Option<&'a fi_info>,
     pub(super) fabric: Option<&'a fi_fabric_attr>,
-    pub(super) domain: Option<&'a fi_domain_attr>,
+    pub(super) domain: Option<fi_domain_attr>,
     pub(super) ep: Option<&'a fi_ep_attr>,
     pub(super) rx: Option<&'a fi_rx_attr>,
     pub(super) tx: Option<&'a fi_tx_attr>,
@@ -25,11 +25,22 @@ fn want(fine: bool, what: &str) -> Answer<()> {
     refuse(FI_ENODATA)
 }
 
+/// Bytes of a `fi_domain_attr` that a client of this API version has for certain. libfabric itself refuses versions above its
+/// own, so an old libfabric never claims more than it has (contract 2.3).
+fn domain_attr_len(version: u32) -> usize {
+    use core::mem::offset_of;
+    match version {
+        v if v >= super::version(2, 5) => size_of::<fi_domain_attr>(),
+        v if v >= super::version(2, 0) => offset_of!(fi_domain_attr, max_cntr_value),
+        v if v >= super::version(1, 20) => offset_of!(fi_domain_attr, max_group_id),
+        _ => offset_of!(fi_domain_attr, max_ep_auth_key),
+    }
+}
+
 impl<'a> Asked<'a> {
     /// # Safety
-    /// The blocks that the hints point to live during `'a`. Those of an old client end earlier than our mirror's: fields
-    /// appended after 1.17 are read only under a gate on the API version.
-    pub(super) unsafe fn new(info: Option<&'a fi_info>) -> Asked<'a> {
+    /// The blocks that the hints point to live during `'a`, as long as a client of this API version makes them.
+    pub(super) unsafe fn new(info: Option<&'a fi_info>, version: u32) -> Asked<'a> {
         let Some(i) = info else {
             return Asked { info, fabric: None, domain: None, ep: None, rx: None, tx: None };
         };
@@ -38,7 +49,7 @@ impl<'a> Asked<'a> {
             Asked {
                 info,
                 fabric: attr(i.fabric_attr),
-                domain: attr(i.domain_attr),
+                domain: boundary::attr_prefix(i.domain_attr, domain_attr_len(version)),
                 ep: attr(i.ep_attr),
                 rx: attr(i.rx_attr),
                 tx: attr(i.tx_attr),
@@ -63,7 +74,7 @@ impl<'a> Asked<'a> {
         // SAFETY: as the caller promises.
         unsafe {
             self.fabric.map_or(Ok(()), |f| fabric(f))?;
-            self.domain.map_or(Ok(()), |d| domain(d, version))?;
+            self.domain.as_ref().map_or(Ok(()), |d| domain(d, version))?;
         }
         self.ep.map_or(Ok(()), ep)?;
         self.rx.map_or(Ok(()), rx)?;
@@ -83,7 +94,7 @@ unsafe fn fabric(a: &fi_fabric_attr) -> Answer<()> {
 }
 
 /// # Safety
-/// The name is a C string; the block has the fields that API `version` has.
+/// The name is a C string.
 unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     // SAFETY: as the caller promises.
     let name = unsafe { boundary::text(a.name) };
@@ -100,9 +111,7 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     want(a.cntr_cnt <= MANY && a.cq_cnt <= MANY && a.ep_cnt <= MANY, "so many objects")?;
     want(a.caps & !DOMAIN_CAPS == 0, "a domain capability")?;
     want(a.max_err_data <= NAME_LEN, "error data that long")?;
-    want(a.auth_key_size == 0, "authorization keys")?;
-    let keys_per_ep = if version >= super::version(1, 20) { a.max_ep_auth_key } else { 0 };
-    want(keys_per_ep == 0, "authorization keys")
+    want(a.auth_key_size == 0 && a.max_ep_auth_key == 0, "authorization keys")
     // max_cntr_value, max_err_cntr_value: counters have 64 bits, nothing can be too large. max_group_id: no groups.
 }
 

@@ -50,8 +50,7 @@ unsafe impl Object for Cq {
 }
 
 static FID: fi_ops = slots::ops(close, slots::no_bind, slots::no_control);
-static OPS: fi_ops_cq =
-    fi_ops_cq { size: size_of::<fi_ops_cq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
+static OPS: fi_ops_cq = fi_ops_cq { size: size_of::<fi_ops_cq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
 
 impl Cq {
     /// # Safety
@@ -238,12 +237,7 @@ unsafe extern "C" fn sread(cq: *mut fid_cq, buf: *mut c_void, max: usize, cond: 
 }
 
 unsafe extern "C" fn sreadfrom(
-    cq: *mut fid_cq,
-    buf: *mut c_void,
-    max: usize,
-    src: *mut fi_addr_t,
-    cond: *const c_void,
-    timeout: c_int,
+    cq: *mut fid_cq, buf: *mut c_void, max: usize, src: *mut fi_addr_t, cond: *const c_void, timeout: c_int,
 ) -> isize {
     // The threshold travels as the pointer's value, as in the stock providers.
     // SAFETY: fi_cq(3): a live queue, arrays of `max` entries and addresses.
@@ -264,11 +258,7 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
 
 /// `err_data` is not read: how long the client's copy is, it does not say. The queue remembers the error it reported last.
 unsafe extern "C" fn strerror(
-    cq: *mut fid_cq,
-    prov_errno: c_int,
-    _err_data: *const c_void,
-    buf: *mut c_char,
-    len: usize,
+    cq: *mut fid_cq, prov_errno: c_int, _err_data: *const c_void, buf: *mut c_char, len: usize,
 ) -> *const c_char {
     // SAFETY: fi_cq(3): a live queue.
     let Ok(cq) = (unsafe { object::<Cq, _>(cq) }) else { return core::ptr::null() };

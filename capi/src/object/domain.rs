@@ -59,15 +59,19 @@ impl Domain {
     /// # Safety
     /// `info` is null or lives during the call, with the blocks it points to.
     pub(super) unsafe fn open(fabric: &Fabric, info: *const fi_info, context: *mut c_void) -> Answer<Domain> {
-        // SAFETY: as the caller promises.
-        let Some(asked) = (unsafe { attr(info).and_then(|i| attr(i.domain_attr)) }) else {
-            return refuse(FI_EINVAL);
+        // SAFETY: as the caller promises. Of the domain block one early field is read: a copy that an old libfabric made is
+        // shorter than our mirror.
+        let threading = unsafe {
+            match attr(info) {
+                Some(i) if !i.domain_attr.is_null() => (*i.domain_attr).threading,
+                _ => return refuse(FI_EINVAL),
+            }
         };
         let start = crate::entry::start();
         let engine = rustmx::Domain::new(start.config.clone(), start.log.clone());
         Ok(Domain {
             head: fid_domain { fid: slots::header(FI_CLASS_DOMAIN, context, &FID), ops: &OPS, mr: &mr::OPS },
-            cell: Arc::new(DomainCell::new(engine, asked.threading == FI_THREAD_DOMAIN)),
+            cell: Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN)),
             api_version: fabric.api_version,
             uses: Uses::default(),
             _fabric: fabric.uses.clone(),
@@ -118,10 +122,7 @@ unsafe extern "C" fn cq_open(d: *mut fid_domain, asked: *mut fi_cq_attr, out: *m
 }
 
 unsafe extern "C" fn cntr_open(
-    d: *mut fid_domain,
-    asked: *mut fi_cntr_attr,
-    out: *mut *mut fid_cntr,
-    context: *mut c_void,
+    d: *mut fid_domain, asked: *mut fi_cntr_attr, out: *mut *mut fid_cntr, context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_cntr(3): a live domain, attributes that live during the call, a place for the handle.
     unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Cntr::open(d, attr(asked), context)?))) }
@@ -133,11 +134,7 @@ unsafe extern "C" fn endpoint(d: *mut fid_domain, info: *mut fi_info, out: *mut 
 }
 
 unsafe extern "C" fn endpoint2(
-    d: *mut fid_domain,
-    info: *mut fi_info,
-    out: *mut *mut fid_ep,
-    flags: u64,
-    context: *mut c_void,
+    d: *mut fid_domain, info: *mut fi_info, out: *mut *mut fid_ep, flags: u64, context: *mut c_void,
 ) -> c_int {
     // Every flag asks for a peer object or a feature we do not have.
     if flags != 0 {
@@ -150,10 +147,7 @@ unsafe extern "C" fn endpoint2(
 // Not offered; fi_getinfo says so with max_ep_tx_ctx = 1 and no shared contexts.
 
 unsafe extern "C" fn scalable_ep(
-    _d: *mut fid_domain,
-    _info: *mut fi_info,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
+    _d: *mut fid_domain, _info: *mut fi_info, _out: *mut *mut fid_ep, _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
@@ -162,31 +156,15 @@ unsafe extern "C" fn poll_open(_d: *mut fid_domain, _asked: *mut opaque, _out: *
     -FI_ENOSYS
 }
 
-unsafe extern "C" fn stx_ctx(
-    _d: *mut fid_domain,
-    _asked: *mut opaque,
-    _out: *mut *mut opaque,
-    _context: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn stx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut opaque, _context: *mut c_void) -> c_int {
     -FI_ENOSYS
 }
 
-unsafe extern "C" fn srx_ctx(
-    _d: *mut fid_domain,
-    _asked: *mut opaque,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn srx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut fid_ep, _context: *mut c_void) -> c_int {
     -FI_ENOSYS
 }
 
-unsafe extern "C" fn query_atomic(
-    _d: *mut fid_domain,
-    _datatype: c_enum,
-    _op: c_enum,
-    _attr: *mut opaque,
-    _flags: u64,
-) -> c_int {
+unsafe extern "C" fn query_atomic(_d: *mut fid_domain, _datatype: c_enum, _op: c_enum, _attr: *mut opaque, _flags: u64) -> c_int {
     -FI_EOPNOTSUPP
 }
 

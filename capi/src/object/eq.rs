@@ -94,11 +94,8 @@ impl Eq {
         if !matches!(wait, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
             return refuse(FI_ENOSYS);
         }
-        let queue = Queue {
-            events: Mutex::default(),
-            arrived: Condvar::new(),
-            size: if size == 0 { DEFAULT_SIZE } else { size },
-        };
+        let queue =
+            Queue { events: Mutex::default(), arrived: Condvar::new(), size: if size == 0 { DEFAULT_SIZE } else { size } };
         Ok(Eq {
             head: fid_eq { fid: slots::header(FI_CLASS_EQ, context, &FID), ops: &OPS },
             queue: Arc::new(queue),
@@ -151,14 +148,7 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
     unsafe { count(object::<Eq, _>(eq).and_then(|eq| take(&mut eq.queue.events.lock(), event, buf, len, flags))) }
 }
 
-unsafe extern "C" fn sread(
-    eq: *mut fid_eq,
-    event: *mut u32,
-    buf: *mut c_void,
-    len: usize,
-    timeout: c_int,
-    flags: u64,
-) -> isize {
+unsafe extern "C" fn sread(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, timeout: c_int, flags: u64) -> isize {
     // SAFETY: fi_eq(3): a live event queue.
     let answer = unsafe { object::<Eq, _>(eq) }.and_then(|eq| {
         if !eq.waits {
@@ -227,11 +217,7 @@ unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len:
 }
 
 unsafe extern "C" fn strerror(
-    eq: *mut fid_eq,
-    prov_errno: c_int,
-    _err_data: *const c_void,
-    buf: *mut c_char,
-    len: usize,
+    eq: *mut fid_eq, prov_errno: c_int, _err_data: *const c_void, buf: *mut c_char, len: usize,
 ) -> *const c_char {
     let text = boundary::error_of(prov_errno).map_or_else(|| "unknown error".into(), |e| e.to_string());
     // SAFETY: fi_eq(3): a live event queue; `buf` is null or holds `len` bytes.

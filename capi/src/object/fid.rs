@@ -17,11 +17,7 @@ pub(crate) unsafe extern "C" fn no_control(_fid: *mut fid, _command: c_int, _arg
 }
 
 unsafe extern "C" fn no_ops_open(
-    _fid: *mut fid,
-    _name: *const c_char,
-    _flags: u64,
-    _ops: *mut *mut c_void,
-    _context: *mut c_void,
+    _fid: *mut fid, _name: *const c_char, _flags: u64, _ops: *mut *mut c_void, _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
@@ -31,11 +27,7 @@ unsafe extern "C" fn no_tostr(_fid: *const fid, _buf: *mut c_char, _len: usize) 
 }
 
 unsafe extern "C" fn no_ops_set(
-    _fid: *mut fid,
-    _name: *const c_char,
-    _flags: u64,
-    _ops: *mut c_void,
-    _context: *mut c_void,
+    _fid: *mut fid, _name: *const c_char, _flags: u64, _ops: *mut c_void, _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
@@ -46,15 +38,7 @@ type Control = unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int;
 
 /// The table of an object: what differs is given, the rest is refused.
 pub(crate) const fn ops(close: Close, bind: Bind, control: Control) -> fi_ops {
-    fi_ops {
-        size: size_of::<fi_ops>(),
-        close,
-        bind,
-        control,
-        ops_open: no_ops_open,
-        tostr: no_tostr,
-        ops_set: no_ops_set,
-    }
+    fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open: no_ops_open, tostr: no_tostr, ops_set: no_ops_set }
 }
 
 /// The header of a new object.

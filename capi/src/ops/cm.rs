@@ -11,18 +11,8 @@ use crate::object::ep::Ep;
 use libc::{c_int, c_void};
 
 /// The table of every endpoint.
-pub(crate) static OPS: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer,
-    connect,
-    listen,
-    accept,
-    reject,
-    shutdown,
-    join,
-};
+pub(crate) static OPS: fi_ops_cm =
+    fi_ops_cm { size: size_of::<fi_ops_cm>(), setname, getname, getpeer, connect, listen, accept, reject, shutdown, join };
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: fi_cm(3): a live endpoint, a buffer of `*len` bytes.
@@ -59,11 +49,7 @@ unsafe extern "C" fn shutdown(_ep: *mut fid_ep, _flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn join(
-    _ep: *mut fid_ep,
-    _addr: *const c_void,
-    _flags: u64,
-    _out: *mut *mut opaque,
-    _context: *mut c_void,
+    _ep: *mut fid_ep, _addr: *const c_void, _flags: u64, _out: *mut *mut opaque, _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

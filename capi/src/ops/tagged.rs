@@ -12,18 +12,8 @@ use crate::convert;
 use libc::{c_void, iovec};
 
 /// The table of every endpoint.
-pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
-    size: size_of::<fi_ops_tagged>(),
-    recv,
-    recvv,
-    recvmsg,
-    send,
-    sendv,
-    sendmsg,
-    inject,
-    senddata,
-    injectdata,
-};
+pub(crate) static OPS: fi_ops_tagged =
+    fi_ops_tagged { size: size_of::<fi_ops_tagged>(), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata };
 
 /// A tagged send with default flags.
 #[inline]
@@ -38,13 +28,7 @@ fn from(from: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) -> Recv {
 }
 
 unsafe extern "C" fn recv(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    src: fi_addr_t,
-    tag: u64,
-    ignore: u64,
+    ep: *mut fid_ep, buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, tag: u64, ignore: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.
@@ -52,13 +36,7 @@ unsafe extern "C" fn recv(
 }
 
 unsafe extern "C" fn recvv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    src: fi_addr_t,
-    tag: u64,
-    ignore: u64,
+    ep: *mut fid_ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, src: fi_addr_t, tag: u64, ignore: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
@@ -77,26 +55,14 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
 }
 
 unsafe extern "C" fn send(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    dest: fi_addr_t,
-    tag: u64,
-    context: *mut c_void,
+    ep: *mut fid_ep, buf: *const c_void, len: usize, _desc: *mut c_void, dest: fi_addr_t, tag: u64, context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.
     unsafe { post_send(ep, buf, len, to(dest, tag, context)) }
 }
 
 unsafe extern "C" fn sendv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest: fi_addr_t,
-    tag: u64,
-    context: *mut c_void,
+    ep: *mut fid_ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, dest: fi_addr_t, tag: u64, context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
     unsafe { post_sendv(ep, iov, count, to(dest, tag, context)) }
@@ -108,9 +74,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(m.data);
     match convert::flags(flags) {
         // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
-        Ok(f) => unsafe {
-            post_sendv(ep, m.msg_iov, m.iov_count, Send { flags: Some(f), data, ..to(m.addr, m.tag, m.context) })
-        },
+        Ok(f) => unsafe { post_sendv(ep, m.msg_iov, m.iov_count, Send { flags: Some(f), data, ..to(m.addr, m.tag, m.context) }) },
         Err(e) => refused(e),
     }
 }
@@ -121,27 +85,14 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, des
 }
 
 unsafe extern "C" fn senddata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    data: u64,
-    dest: fi_addr_t,
-    tag: u64,
+    ep: *mut fid_ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, dest: fi_addr_t, tag: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.
     unsafe { post_send(ep, buf, len, Send { data: Some(data), ..to(dest, tag, context) }) }
 }
 
-unsafe extern "C" fn injectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest: fi_addr_t,
-    tag: u64,
-) -> isize {
+unsafe extern "C" fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest: fi_addr_t, tag: u64) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { data: Some(data), inject: true, ..to(dest, tag, core::ptr::null_mut()) }) }
 }

@@ -25,7 +25,8 @@ pub fn provider_dir() -> PathBuf {
     let deps = test.parent().expect("target/…/deps");
     let library = deps.join("librustmx_fi.so");
     assert!(library.exists(), "{} is missing: cargo builds it with this test", library.display());
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("provider-{}", std::process::id()));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("provider-{}", test.file_name().unwrap_or_default().to_string_lossy()));
     std::fs::create_dir_all(&dir).expect("a directory for the provider");
     let link = dir.join("librustmx_fi.so");
     if !link.exists() {
