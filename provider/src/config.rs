@@ -63,7 +63,7 @@ table! {
     /// Payload bytes of one fragment of a streamed message.
     fragment: Kind::Bytes, 4 << 10, 256, 60 << 10;
     /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
-    eager_window: Kind::Bytes, 128 << 10, 0, 1 << 30;
+    eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
     /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
     hot_peers: Kind::Count, 8, 1, 64;
     /// How long first contact with a peer may take before the operations that wait for it fail.

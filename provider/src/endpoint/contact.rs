@@ -81,8 +81,7 @@ impl Endpoint {
         self.check_reachable(out, id)?;
         self.make_segment(id)?;
         let now = self.clock.now();
-        let deadline = now + self.config.connect_timeout * 1_000_000;
-        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause: FIRST_PAUSE };
+        self.start_dialing(id, now);
         self.dial(out, id, now);
         match self.peers.get(id).contact {
             Contact::Gone(why) => Err(why),
@@ -197,8 +196,27 @@ impl Endpoint {
         }
         match self.greet(id, &fd) {
             Ok(()) => self.greeted(out, id, fd),
-            Err(_) => self.depart(out, id, Error::PeerGone),
+            Err(NoCall::Later) => {
+                // The answer did not fit now: it goes by a call of our own.
+                if let Some(local) = &self.local {
+                    let _ = local.watch(&fd, id);
+                }
+                let now = self.clock.now();
+                self.peers.get_mut(id).sockets.push(fd);
+                self.start_dialing(id, now);
+                self.dial_later(out, id, now);
+            }
+            Err(NoCall::Never(_)) => {
+                // It is gone already, but what it left in its ring arrives.
+                self.peers.get_mut(id).contact = Contact::Greeted;
+                self.poll.ending.push(id);
+            }
         }
+    }
+
+    fn start_dialing(&mut self, id: PeerId, now: u64) {
+        let deadline = now + self.config.connect_timeout * 1_000_000;
+        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause: FIRST_PAUSE };
     }
 
     /// Maps what a peer sent and begins to poll its ring.

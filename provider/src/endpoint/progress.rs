@@ -1,4 +1,4 @@
-//! One turn of the endpoint, in this order: hot rings; the bell and one cold ring in turn; streams that wait for room;
+//! One turn of the endpoint, in this order: hot rings; the bell, and now and then one cold ring in turn; streams that wait for room;
 //! acknowledgements that sends wait for; now and then the sockets. Never waits.
 
 use super::peers::Contact;
@@ -14,8 +14,10 @@ use crate::types::PeerId;
 const CLOCK_EVERY: u64 = 16;
 /// Nanoseconds between looks at the sockets.
 const SOCKETS_EVERY: u64 = 20_000;
-/// Idle turns before the peer's progress line is read for an acknowledgement: a reply would have brought it by then.
+/// Turns between looks at the peer's progress line for an acknowledgement: a reply would have brought it by then.
 const ACK_PATIENCE: u64 = 32;
+/// Turns between looks at the next cold ring.
+const TURN_EVERY: u64 = 8;
 /// Turns that a hot ring must have been idle to give its place to another.
 const COOL_AFTER: u64 = 256;
 
@@ -33,7 +35,9 @@ impl Endpoint {
             }
             i += 1;
         }
-        if !self.poll.cold.is_empty() {
+        if !self.poll.cold.is_empty()
+            && (self.poll.tick.is_multiple_of(TURN_EVERY) || self.bell.as_ref().is_some_and(|own| own.bell.rung()))
+        {
             work += self.poll_cold(out);
         }
         if !self.poll.busy.is_empty() {
@@ -63,9 +67,7 @@ impl Endpoint {
 
     fn poll_cold(&mut self, out: &mut Out<'_>) -> usize {
         let mut ready = smallvec::SmallVec::<[PeerId; 8]>::new();
-        if let Some(own) = &self.bell
-            && own.bell.rung()
-        {
+        if let Some(own) = &self.bell {
             let peers = self.peers.len() as u32;
             own.bell.take(|slot| ready.extend((slot..peers).step_by(SLOTS as usize).map(PeerId)));
         }
@@ -155,7 +157,7 @@ impl Endpoint {
     }
 
     fn collect_acks(&mut self, out: &mut Out<'_>) -> usize {
-        let look = self.poll.idle != 0 && self.poll.idle.is_multiple_of(ACK_PATIENCE);
+        let look = self.poll.tick.is_multiple_of(ACK_PATIENCE);
         let mut done = 0;
         let mut i = 0;
         while let Some(&id) = self.poll.ack_waiters.get(i) {
