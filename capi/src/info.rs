@@ -54,6 +54,8 @@ const MSG_ORDER: u64 = FI_ORDER_RAR
     | FI_ORDER_ATOMIC_RAW
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
+/// Orders that may be asked for. `FI_ORDER_DATA` went in 2.0, but old clients ask for it: bytes within a message arrive in order.
+const MSG_ORDER_ASKED: u64 = MSG_ORDER | FI_ORDER_DATA;
 
 /// `ep_attr.protocol`: private (top bit), version 1.
 const PROTOCOL: u32 = NAME_FORMAT;
@@ -80,7 +82,12 @@ type Addresses = ([u8; NAME_LEN], Option<[u8; NAME_LEN]>);
 
 /// `fi_provider.getinfo`.
 pub(crate) unsafe extern "C" fn getinfo(
-    version: u32, node: *const c_char, service: *const c_char, flags: u64, hints: *const fi_info, out: *mut *mut fi_info,
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    out: *mut *mut fi_info,
 ) -> c_int {
     // ofi_rxm, ofi_rxd and ofi_mrail look for something to sit on, several times per process (contract 1.5).
     if flags & OFI_CORE_PROV_ONLY != 0 {
@@ -126,11 +133,11 @@ unsafe fn addresses(query: &Query<'_>, hints: Option<&fi_info>) -> Answer<Addres
         (None, None) if query.flags & FI_SOURCE != 0 => return refuse(FI_EINVAL),
         (None, None) => {}
         (node, Some(service)) if query.flags & FI_SOURCE != 0 => src = unknown(resolve::service(node, service, numeric))?,
-        // An address of ours without a service says nothing that the answer could carry; it must exist, though.
-        (Some(node), None) if query.flags & FI_SOURCE != 0 => {
-            resolve::address(node, numeric).map_or_else(|| refuse(FI_ENODATA), |_| Ok(()))?;
+        (Some(node), service) if service.is_some() || resolve::is_name(node) => {
+            dest = unknown(resolve::contact(node, service, numeric))?
         }
-        (Some(node), service) => dest = unknown(resolve::contact(node, service, numeric))?,
+        // A host without a service, ours or another: names no endpoint, so there is nothing to carry; it must exist, though.
+        (Some(node), _) => resolve::address(node, numeric).map_or_else(|| refuse(FI_ENODATA), |_| Ok(()))?,
         // Only a service, and not as a source: on this host.
         (None, Some(service)) => dest = unknown(resolve::contact("127.0.0.1", Some(service), true))?,
     }

@@ -6,10 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 /// How the text of [`Name`] begins (`FI_ADDR_STR` of this provider).
 const SCHEME: &str = "rustmx://";
 
+/// Whether `node` is the text of a name.
+pub(crate) fn is_name(node: &str) -> bool {
+    node.starts_with(SCHEME)
+}
+
 /// The contact address of `service` at `node`. `node` may also be the text of a name, then without a service.
 /// `numeric`: the node must be an address, nothing is looked up (`FI_NUMERICHOST`).
 pub(crate) fn contact(node: &str, service: Option<&str>, numeric: bool) -> Option<Name> {
-    if node.starts_with(SCHEME) {
+    if is_name(node) {
         return if service.is_none() { node.parse().ok() } else { None };
     }
     let port = port(service?)?;

@@ -57,15 +57,8 @@ fn node() -> Node {
     let mut domain = Domain::new(Arc::new(config), Log::silent());
     let cq = domain.cq_open();
     let flags = OpFlags::COMPLETION;
-    let attr = EpAttr {
-        tx_flags: flags,
-        rx_flags: flags,
-        source: false,
-        directed_recv: true,
-        msg: true,
-        tagged: true,
-        service: None,
-    };
+    let attr =
+        EpAttr { tx_flags: flags, rx_flags: flags, source: false, directed_recv: true, msg: true, tagged: true, service: None };
     let ep = domain.ep_open(attr).expect("endpoint");
     let av = Arc::new(AddressVector::new());
     domain.ep_bind_av(ep, av.clone()).expect("av");

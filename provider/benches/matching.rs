@@ -16,11 +16,7 @@ const MANY: u64 = 100_000;
 
 /// A receive as Open MPI posts it: two bits of protocol are ignored.
 fn key(tag: u64, source: Option<PeerId>) -> Key {
-    Key {
-        tag,
-        ignore: 0b11 << 62,
-        source,
-    }
+    Key { tag, ignore: 0b11 << 62, source }
 }
 
 /// 0 .. n in an order without pattern.
@@ -28,9 +24,7 @@ fn shuffled(n: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..n).collect();
     let mut state = 1u64;
     for last in (1..all.len()).rev() {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         all.swap(last, (state >> 33) as usize % (last + 1));
     }
     all
@@ -74,11 +68,8 @@ fn posted(c: &mut Criterion) {
     let mut group = c.benchmark_group("posted");
     for n in [1000, MANY] {
         group.throughput(Throughput::Elements(n));
-        let orders: [(&str, Vec<u64>); 3] = [
-            ("in order", (0..n).collect()),
-            ("reverse", (0..n).rev().collect()),
-            ("random", shuffled(n)),
-        ];
+        let orders: [(&str, Vec<u64>); 3] =
+            [("in order", (0..n).collect()), ("reverse", (0..n).rev().collect()), ("random", shuffled(n))];
         for (name, order) in &orders {
             let mut posted = Posted::new();
             group.bench_function(format!("{n}/{name}"), |b| {
@@ -117,11 +108,8 @@ fn unexpected(c: &mut Criterion) {
     let mut group = c.benchmark_group("unexpected");
     for n in [1000, MANY] {
         group.throughput(Throughput::Elements(n));
-        let orders: [(&str, Vec<u64>); 3] = [
-            ("in order", (0..n).collect()),
-            ("reverse", (0..n).rev().collect()),
-            ("random", shuffled(n)),
-        ];
+        let orders: [(&str, Vec<u64>); 3] =
+            [("in order", (0..n).collect()), ("reverse", (0..n).rev().collect()), ("random", shuffled(n))];
         for (name, order) in &orders {
             let mut held = Unexpected::new();
             group.bench_function(format!("{n}/{name}"), |b| {

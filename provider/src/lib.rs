@@ -16,7 +16,6 @@
 //! | 5 choice | `select` |
 //! | 6 engine | `endpoint` `domain` |
 
-
 pub mod mem;
 pub mod shm;
 
@@ -46,7 +45,5 @@ pub use self::{
     mem::user::UserSeg,
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
-    types::{
-        Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx,
-    },
+    types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
 };

@@ -30,7 +30,9 @@ fn ack_starvation() {
         c.send(Msg::new(to_a, 1).inject(), &mut x).ok();
         c.domain.progress();
         b.domain.progress();
-        if !a.poll().is_empty() { break; }
+        if !a.poll().is_empty() {
+            break;
+        }
         until.check(|| format!("{:?}", b.stats()));
     }
 }
@@ -51,7 +53,10 @@ fn window_zero() {
         loop {
             a.poll();
             let g = b.poll();
-            if !g.is_empty() { assert_eq!(g[0].as_ref().unwrap().len, (i as usize+1)*1000); break; }
+            if !g.is_empty() {
+                assert_eq!(g[0].as_ref().unwrap().len, (i as usize + 1) * 1000);
+                break;
+            }
             until.check(|| format!("{i} {:?} {:?}", a.stats(), b.stats()));
         }
     }

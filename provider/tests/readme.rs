@@ -14,7 +14,8 @@ fn parameters_are_those_of_the_table() {
     }
     let (head, rest) = text.split_once("config.rs -->\n").expect("begin marker");
     let (_, tail) = rest.split_once("<!-- end of parameters -->").expect("end marker");
-    let want = format!("{head}config.rs -->{table}\n<!-- end of parameters -->{tail}").replacen("config.rs -->\n", "config.rs -->\n", 1);
+    let want =
+        format!("{head}config.rs -->{table}\n<!-- end of parameters -->{tail}").replacen("config.rs -->\n", "config.rs -->\n", 1);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &want).expect("write");
     } else {

@@ -141,7 +141,7 @@ fn rx(a: &fi_rx_attr) -> Answer<()> {
     // Capabilities of the other side are ignored, as old clients fill in all.
     want(a.caps & !(RX_CAPS | CAPS) == 0, "a receive capability")?;
     want(a.op_flags & !RX_OP_FLAGS == 0, "a default receive flag")?;
-    want(a.msg_order & !(MSG_ORDER | FI_ORDER_DATA) == 0, "a receive order")?;
+    want(a.msg_order & !MSG_ORDER_ASKED == 0, "a receive order")?;
     want(a.comp_order == 0, "an order of receive completions")?;
     want(a.total_buffered_recv == 0, "a guaranteed amount of buffering")?;
     want(a.size <= MAX_SIZE, "so many receives")?;
@@ -151,7 +151,7 @@ fn rx(a: &fi_rx_attr) -> Answer<()> {
 fn tx(a: &fi_tx_attr) -> Answer<()> {
     want(a.caps & !(TX_CAPS | CAPS) == 0, "a transmit capability")?;
     want(a.op_flags & !TX_OP_FLAGS == 0, "a default transmit flag")?;
-    want(a.msg_order & !(MSG_ORDER | FI_ORDER_DATA) == 0, "a transmit order")?;
+    want(a.msg_order & !MSG_ORDER_ASKED == 0, "a transmit order")?;
     want(a.comp_order == 0, "an order of transmit completions")?;
     want(a.inject_size <= INJECT_MAX, "injected messages that long")?;
     want(a.size <= MAX_SIZE, "so many sends")?;

@@ -194,7 +194,12 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn insert(
-    av: *mut fid_av, addr: *const c_void, count: usize, fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void,
+    av: *mut fid_av,
+    addr: *const c_void,
+    count: usize,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_av(3): a live vector.
     let answer = unsafe { object::<Av, _>(av) }.and_then(|av| {
@@ -215,7 +220,12 @@ unsafe extern "C" fn insert(
 }
 
 unsafe extern "C" fn insertsvc(
-    av: *mut fid_av, node: *const c_char, service: *const c_char, fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void,
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_av(3): a live vector, two strings, places for one result.
     let answer = unsafe {
@@ -230,8 +240,14 @@ unsafe extern "C" fn insertsvc(
 }
 
 unsafe extern "C" fn insertsym(
-    av: *mut fid_av, node: *const c_char, nodes: usize, service: *const c_char, services: usize, fi_addr: *mut fi_addr_t,
-    flags: u64, context: *mut c_void,
+    av: *mut fid_av,
+    node: *const c_char,
+    nodes: usize,
+    service: *const c_char,
+    services: usize,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_av(3): a live vector, two strings, places for nodes * services results.
     let answer = unsafe {
@@ -307,7 +323,11 @@ unsafe extern "C" fn av_set(_av: *mut fid_av, _asked: *mut opaque, _out: *mut *m
 }
 
 unsafe extern "C" fn insert_auth_key(
-    _av: *mut fid_av, _key: *const c_void, _len: usize, _fi_addr: *mut fi_addr_t, _flags: u64,
+    _av: *mut fid_av,
+    _key: *const c_void,
+    _len: usize,
+    _fi_addr: *mut fi_addr_t,
+    _flags: u64,
 ) -> c_int {
     -FI_ENOSYS
 }

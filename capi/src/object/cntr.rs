@@ -131,10 +131,11 @@ unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c
         // SAFETY: fi_cntr(3): a live counter.
         let seen = unsafe {
             with(c, |c, d| {
+                // In this order: successes that came before a failure count before it.
+                let errors = d.cntr_read_err(c.id);
                 if d.cntr_read(c.id) >= threshold {
                     return (true, false);
                 }
-                let errors = d.cntr_read_err(c.id);
                 (false, c.known_errors.swap(errors, Ordering::Relaxed) != errors)
             })
         };

@@ -44,6 +44,15 @@ struct LastError {
     peer: Box<[u8; NAME_LEN]>,
 }
 
+/// Where a read puts its results: arrays of the client's.
+#[derive(Clone, Copy)]
+struct Room {
+    buf: *mut c_void,
+    max: usize,
+    /// Null: sources are not asked for.
+    src: *mut fi_addr_t,
+}
+
 // SAFETY: repr(C), starts with a fid_cq whose class is set in `open`.
 unsafe impl Object for Cq {
     const CLASS: usize = FI_CLASS_CQ;
@@ -81,12 +90,12 @@ impl Cq {
         })
     }
 
-    /// Reads at most `max` entries to `buf`, and their sources to `src` unless null.
+    /// Reads what is there.
     ///
     /// # Safety
     /// `buf` is null or holds `max` entries of the queue's format; `src` is null or holds `max` addresses.
     #[inline]
-    unsafe fn read_some(&self, buf: *mut c_void, max: usize, src: *mut fi_addr_t) -> Answer<usize> {
+    unsafe fn read_some(&self, Room { buf, max, src }: Room) -> Answer<usize> {
         if buf.is_null() || max == 0 {
             // Some clients make progress this way; 0 would end Open MPI (contract 0.13).
             self.cell.data()?.progress();
@@ -128,7 +137,8 @@ impl Cq {
 
     /// # Safety
     /// As for [`Cq::read_some`].
-    unsafe fn wait_some(&self, buf: *mut c_void, max: usize, src: *mut fi_addr_t, cond: usize, timeout: c_int) -> Answer<usize> {
+    unsafe fn wait_some(&self, room: Room, cond: usize, timeout: c_int) -> Answer<usize> {
+        let Room { buf, max, src } = room;
         if !self.waits {
             return refuse(FI_ENOSYS);
         }
@@ -139,7 +149,7 @@ impl Cq {
             // SAFETY: the rest of the client's arrays.
             let got = unsafe {
                 let src = if src.is_null() { src } else { src.add(have) };
-                self.read_some(self.format.entry(buf, have), max - have, src)
+                self.read_some(Room { buf: self.format.entry(buf, have), max: max - have, src })
             };
             match got {
                 Ok(n) => have += n,
@@ -218,12 +228,12 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, max: usize) -> isize {
     // SAFETY: fi_cq(3): a live queue, an array of `max` entries in its format.
-    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.read_some(buf, max, core::ptr::null_mut()))) }
+    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.read_some(Room { buf, max, src: core::ptr::null_mut() }))) }
 }
 
 unsafe extern "C" fn readfrom(cq: *mut fid_cq, buf: *mut c_void, max: usize, src: *mut fi_addr_t) -> isize {
     // SAFETY: fi_cq(3): a live queue, arrays of `max` entries and addresses.
-    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.read_some(buf, max, src))) }
+    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.read_some(Room { buf, max, src }))) }
 }
 
 unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags: u64) -> isize {
@@ -237,11 +247,16 @@ unsafe extern "C" fn sread(cq: *mut fid_cq, buf: *mut c_void, max: usize, cond: 
 }
 
 unsafe extern "C" fn sreadfrom(
-    cq: *mut fid_cq, buf: *mut c_void, max: usize, src: *mut fi_addr_t, cond: *const c_void, timeout: c_int,
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    max: usize,
+    src: *mut fi_addr_t,
+    cond: *const c_void,
+    timeout: c_int,
 ) -> isize {
     // The threshold travels as the pointer's value, as in the stock providers.
     // SAFETY: fi_cq(3): a live queue, arrays of `max` entries and addresses.
-    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.wait_some(buf, max, src, cond as usize, timeout))) }
+    unsafe { count(object::<Cq, _>(cq).and_then(|cq| cq.wait_some(Room { buf, max, src }, cond as usize, timeout))) }
 }
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
@@ -258,7 +273,11 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
 
 /// `err_data` is not read: how long the client's copy is, it does not say. The queue remembers the error it reported last.
 unsafe extern "C" fn strerror(
-    cq: *mut fid_cq, prov_errno: c_int, _err_data: *const c_void, buf: *mut c_char, len: usize,
+    cq: *mut fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
 ) -> *const c_char {
     // SAFETY: fi_cq(3): a live queue.
     let Ok(cq) = (unsafe { object::<Cq, _>(cq) }) else { return core::ptr::null() };

@@ -122,7 +122,10 @@ unsafe extern "C" fn cq_open(d: *mut fid_domain, asked: *mut fi_cq_attr, out: *m
 }
 
 unsafe extern "C" fn cntr_open(
-    d: *mut fid_domain, asked: *mut fi_cntr_attr, out: *mut *mut fid_cntr, context: *mut c_void,
+    d: *mut fid_domain,
+    asked: *mut fi_cntr_attr,
+    out: *mut *mut fid_cntr,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_cntr(3): a live domain, attributes that live during the call, a place for the handle.
     unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Cntr::open(d, attr(asked), context)?))) }
@@ -134,7 +137,11 @@ unsafe extern "C" fn endpoint(d: *mut fid_domain, info: *mut fi_info, out: *mut 
 }
 
 unsafe extern "C" fn endpoint2(
-    d: *mut fid_domain, info: *mut fi_info, out: *mut *mut fid_ep, flags: u64, context: *mut c_void,
+    d: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
     // Every flag asks for a peer object or a feature we do not have.
     if flags != 0 {
@@ -147,7 +154,10 @@ unsafe extern "C" fn endpoint2(
 // Not offered; fi_getinfo says so with max_ep_tx_ctx = 1 and no shared contexts.
 
 unsafe extern "C" fn scalable_ep(
-    _d: *mut fid_domain, _info: *mut fi_info, _out: *mut *mut fid_ep, _context: *mut c_void,
+    _d: *mut fid_domain,
+    _info: *mut fi_info,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

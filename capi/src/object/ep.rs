@@ -273,13 +273,21 @@ unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *co
 // Contexts of scalable endpoints: there are none.
 
 unsafe extern "C" fn tx_ctx(
-    _ep: *mut fid_ep, _index: c_int, _asked: *mut opaque, _out: *mut *mut fid_ep, _context: *mut c_void,
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
 
 unsafe extern "C" fn rx_ctx(
-    _ep: *mut fid_ep, _index: c_int, _asked: *mut opaque, _out: *mut *mut fid_ep, _context: *mut c_void,
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

@@ -217,7 +217,11 @@ unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len:
 }
 
 unsafe extern "C" fn strerror(
-    eq: *mut fid_eq, prov_errno: c_int, _err_data: *const c_void, buf: *mut c_char, len: usize,
+    eq: *mut fid_eq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
 ) -> *const c_char {
     let text = boundary::error_of(prov_errno).map_or_else(|| "unknown error".into(), |e| e.to_string());
     // SAFETY: fi_eq(3): a live event queue; `buf` is null or holds `len` bytes.

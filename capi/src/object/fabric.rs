@@ -68,14 +68,21 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn domain(
-    fabric: *mut fid_fabric, info: *mut fi_info, out: *mut *mut fid_domain, context: *mut c_void,
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_domain(3): a live fabric, an info that lives during the call, a place for the handle.
     unsafe { status(object::<Fabric, _>(fabric).and_then(|f| hand_out(out, Domain::open(f, info, context)?))) }
 }
 
 unsafe extern "C" fn domain2(
-    fabric: *mut fid_fabric, info: *mut fi_info, out: *mut *mut fid_domain, flags: u64, context: *mut c_void,
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
     // Every flag asks for a peer object or a feature we do not have.
     if flags != 0 {
@@ -86,7 +93,10 @@ unsafe extern "C" fn domain2(
 }
 
 unsafe extern "C" fn eq_open(
-    fabric: *mut fid_fabric, asked: *mut fi_eq_attr, out: *mut *mut fid_eq, context: *mut c_void,
+    fabric: *mut fid_fabric,
+    asked: *mut fi_eq_attr,
+    out: *mut *mut fid_eq,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: fi_eq(3): a live fabric, attributes that live during the call, a place for the handle.
     unsafe { status(object::<Fabric, _>(fabric).and_then(|f| hand_out(out, Eq::open(f, attr(asked), context)?))) }
@@ -94,7 +104,10 @@ unsafe extern "C" fn eq_open(
 
 /// Connected endpoints are not offered.
 unsafe extern "C" fn passive_ep(
-    _fabric: *mut fid_fabric, _info: *mut fi_info, _out: *mut *mut opaque, _context: *mut c_void,
+    _fabric: *mut fid_fabric,
+    _info: *mut fi_info,
+    _out: *mut *mut opaque,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

@@ -17,7 +17,11 @@ pub(crate) unsafe extern "C" fn no_control(_fid: *mut fid, _command: c_int, _arg
 }
 
 unsafe extern "C" fn no_ops_open(
-    _fid: *mut fid, _name: *const c_char, _flags: u64, _ops: *mut *mut c_void, _context: *mut c_void,
+    _fid: *mut fid,
+    _name: *const c_char,
+    _flags: u64,
+    _ops: *mut *mut c_void,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
@@ -27,7 +31,11 @@ unsafe extern "C" fn no_tostr(_fid: *const fid, _buf: *mut c_char, _len: usize) 
 }
 
 unsafe extern "C" fn no_ops_set(
-    _fid: *mut fid, _name: *const c_char, _flags: u64, _ops: *mut c_void, _context: *mut c_void,
+    _fid: *mut fid,
+    _name: *const c_char,
+    _flags: u64,
+    _ops: *mut c_void,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

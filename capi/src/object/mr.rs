@@ -12,15 +12,29 @@ use libc::{c_int, c_void, iovec};
 pub(crate) static OPS: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg, regv, regattr };
 
 unsafe extern "C" fn reg(
-    _domain: *mut fid, _buf: *const c_void, _len: usize, _access: u64, _offset: u64, _key: u64, _flags: u64,
-    _out: *mut *mut fid_mr, _context: *mut c_void,
+    _domain: *mut fid,
+    _buf: *const c_void,
+    _len: usize,
+    _access: u64,
+    _offset: u64,
+    _key: u64,
+    _flags: u64,
+    _out: *mut *mut fid_mr,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }
 
 unsafe extern "C" fn regv(
-    _domain: *mut fid, _iov: *const iovec, _count: usize, _access: u64, _offset: u64, _key: u64, _flags: u64,
-    _out: *mut *mut fid_mr, _context: *mut c_void,
+    _domain: *mut fid,
+    _iov: *const iovec,
+    _count: usize,
+    _access: u64,
+    _offset: u64,
+    _key: u64,
+    _flags: u64,
+    _out: *mut *mut fid_mr,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

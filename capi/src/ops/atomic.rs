@@ -27,14 +27,30 @@ pub(crate) static OPS: fi_ops_atomic = fi_ops_atomic {
 };
 
 unsafe extern "C" fn write(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: fi_addr_t, _: u64, _: u64, _: c_enum, _: c_enum,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
     _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn writev(
-    _: *mut fid_ep, _: *const fi_ioc, _: *mut *mut c_void, _: usize, _: fi_addr_t, _: u64, _: u64, _: c_enum, _: c_enum,
+    _: *mut fid_ep,
+    _: *const fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
     _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
@@ -45,48 +61,114 @@ unsafe extern "C" fn writemsg(_: *mut fid_ep, _: *const fi_msg_atomic, _: u64) -
 }
 
 unsafe extern "C" fn inject(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: fi_addr_t, _: u64, _: u64, _: c_enum, _: c_enum,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn readwrite(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: *mut c_void, _: *mut c_void, _: fi_addr_t, _: u64, _: u64,
-    _: c_enum, _: c_enum, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn readwritev(
-    _: *mut fid_ep, _: *const fi_ioc, _: *mut *mut c_void, _: usize, _: *mut fi_ioc, _: *mut *mut c_void, _: usize, _: fi_addr_t,
-    _: u64, _: u64, _: c_enum, _: c_enum, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: *mut fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn readwritemsg(
-    _: *mut fid_ep, _: *const fi_msg_atomic, _: *mut fi_ioc, _: *mut *mut c_void, _: usize, _: u64,
+    _: *mut fid_ep,
+    _: *const fi_msg_atomic,
+    _: *mut fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: u64,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn compwrite(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: *const c_void, _: *mut c_void, _: *mut c_void, _: *mut c_void,
-    _: fi_addr_t, _: u64, _: u64, _: c_enum, _: c_enum, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: *const c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn compwritev(
-    _: *mut fid_ep, _: *const fi_ioc, _: *mut *mut c_void, _: usize, _: *const fi_ioc, _: *mut *mut c_void, _: usize,
-    _: *mut fi_ioc, _: *mut *mut c_void, _: usize, _: fi_addr_t, _: u64, _: u64, _: c_enum, _: c_enum, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: *const fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: *mut fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: c_enum,
+    _: c_enum,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn compwritemsg(
-    _: *mut fid_ep, _: *const fi_msg_atomic, _: *const fi_ioc, _: *mut *mut c_void, _: usize, _: *mut fi_ioc,
-    _: *mut *mut c_void, _: usize, _: u64,
+    _: *mut fid_ep,
+    _: *const fi_msg_atomic,
+    _: *const fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: *mut fi_ioc,
+    _: *mut *mut c_void,
+    _: usize,
+    _: u64,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }

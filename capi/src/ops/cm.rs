@@ -49,7 +49,11 @@ unsafe extern "C" fn shutdown(_ep: *mut fid_ep, _flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn join(
-    _ep: *mut fid_ep, _addr: *const c_void, _flags: u64, _out: *mut *mut opaque, _context: *mut c_void,
+    _ep: *mut fid_ep,
+    _addr: *const c_void,
+    _flags: u64,
+    _out: *mut *mut opaque,
+    _context: *mut c_void,
 ) -> c_int {
     -FI_ENOSYS
 }

@@ -13,13 +13,27 @@ pub(crate) static OPS: fi_ops_rma =
     fi_ops_rma { size: size_of::<fi_ops_rma>(), read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata };
 
 unsafe extern "C" fn read(
-    _: *mut fid_ep, _: *mut c_void, _: usize, _: *mut c_void, _: fi_addr_t, _: u64, _: u64, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *mut c_void,
+    _: usize,
+    _: *mut c_void,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn readv(
-    _: *mut fid_ep, _: *const iovec, _: *mut *mut c_void, _: usize, _: fi_addr_t, _: u64, _: u64, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const iovec,
+    _: *mut *mut c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
@@ -29,13 +43,27 @@ unsafe extern "C" fn readmsg(_: *mut fid_ep, _: *const fi_msg_rma, _: u64) -> is
 }
 
 unsafe extern "C" fn write(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: fi_addr_t, _: u64, _: u64, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
 
 unsafe extern "C" fn writev(
-    _: *mut fid_ep, _: *const iovec, _: *mut *mut c_void, _: usize, _: fi_addr_t, _: u64, _: u64, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const iovec,
+    _: *mut *mut c_void,
+    _: usize,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }
@@ -49,7 +77,15 @@ unsafe extern "C" fn inject(_: *mut fid_ep, _: *const c_void, _: usize, _: fi_ad
 }
 
 unsafe extern "C" fn writedata(
-    _: *mut fid_ep, _: *const c_void, _: usize, _: *mut c_void, _: u64, _: fi_addr_t, _: u64, _: u64, _: *mut c_void,
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: u64,
+    _: fi_addr_t,
+    _: u64,
+    _: u64,
+    _: *mut c_void,
 ) -> isize {
     -(FI_ENOSYS as isize)
 }

@@ -28,7 +28,13 @@ fn from(from: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) -> Recv {
 }
 
 unsafe extern "C" fn recv(
-    ep: *mut fid_ep, buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, tag: u64, ignore: u64,
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    src: fi_addr_t,
+    tag: u64,
+    ignore: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.
@@ -36,7 +42,13 @@ unsafe extern "C" fn recv(
 }
 
 unsafe extern "C" fn recvv(
-    ep: *mut fid_ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, src: fi_addr_t, tag: u64, ignore: u64,
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    src: fi_addr_t,
+    tag: u64,
+    ignore: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
@@ -55,14 +67,26 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
 }
 
 unsafe extern "C" fn send(
-    ep: *mut fid_ep, buf: *const c_void, len: usize, _desc: *mut c_void, dest: fi_addr_t, tag: u64, context: *mut c_void,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.
     unsafe { post_send(ep, buf, len, to(dest, tag, context)) }
 }
 
 unsafe extern "C" fn sendv(
-    ep: *mut fid_ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, dest: fi_addr_t, tag: u64, context: *mut c_void,
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
     unsafe { post_sendv(ep, iov, count, to(dest, tag, context)) }
@@ -85,7 +109,13 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, des
 }
 
 unsafe extern "C" fn senddata(
-    ep: *mut fid_ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, dest: fi_addr_t, tag: u64,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
     context: *mut c_void,
 ) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives until completion.

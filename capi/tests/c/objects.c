@@ -59,6 +59,7 @@ static void getinfo(void)
 	OFFERED(h->mode = ~0ull; h->domain_attr->mode = ~0ull; h->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE));
 	OFFERED(h->ep_attr->mem_tag_format = 0x00c000007fffffff);
 	OFFERED(h->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_WAW);
+	OFFERED(h->tx_attr->msg_order = h->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_DATA);
 	OFFERED(h->tx_attr->tclass = FI_TC_LOW_LATENCY);
 	/* What rxm and its like ask when they look for a provider below. */
 	EXPECT(-FI_ENODATA, ask(FI_VERSION(1, 17), NULL, NULL, 1ull << 59, fi_allocinfo()));
@@ -103,6 +104,13 @@ static void addresses(void)
 	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), NULL, "9228", FI_SOURCE, h, &i));
 	CHECK(i->src_addr && !i->dest_addr);
 	fi_freeinfo(i);
+	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), "localhost", NULL, FI_SOURCE, h, &i));
+	fi_freeinfo(i);
+	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, 0, h, &i));
+	CHECK(i->src_addr && !i->dest_addr);
+	fi_freeinfo(i);
+	/* Nothing is named: we say -FI_EINVAL, of which libfabric makes "no provider has it". */
+	EXPECT(-FI_ENODATA, fi_getinfo(FI_VERSION(1, 17), NULL, NULL, FI_SOURCE, h, &i));
 	EXPECT(-FI_ENODATA, fi_getinfo(FI_VERSION(1, 17), "localhost", "9228", FI_NUMERICHOST, h, &i));
 	EXPECT(-FI_ENODATA, fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", "no such service", 0, h, &i));
 	fi_freeinfo(h);

