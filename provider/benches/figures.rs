@@ -267,6 +267,8 @@ fn main() {
     }
     if wanted("poll") {
         println!("{:>6} {:>12} {:>24}", "peers", "idle poll ns", "resident KiB a peer");
-        [0usize, 1, 16, 256].map(poll_and_memory);
+        for peers in [0, 1, 16, 256] {
+            poll_and_memory(peers);
+        }
     }
 }

@@ -84,6 +84,7 @@ impl Domain {
         }
     }
 
+    #[inline(never)]
     fn idle_turn(&mut self) {
         let crowded = match self.yields {
             Yield::Never => false,

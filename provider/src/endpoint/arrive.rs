@@ -33,7 +33,7 @@ struct Desk<'a> {
 
 impl Endpoint {
     /// Takes records from the ring of `id`, until it is empty or its turn is over. Returns how many.
-    #[inline]
+    #[inline(never)] // An idle poll must not pay for its frame.
     pub(super) fn drain(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);

@@ -65,6 +65,7 @@ impl Endpoint {
         self.stats.yields += 1;
     }
 
+    #[inline(never)]
     fn poll_cold(&mut self, out: &mut Out<'_>) -> usize {
         let mut ready = smallvec::SmallVec::<[PeerId; 8]>::new();
         if let Some(own) = &self.bell {
@@ -147,6 +148,7 @@ impl Endpoint {
         }
     }
 
+    #[inline(never)]
     fn push_busy(&mut self, out: &mut Out<'_>) -> usize {
         let mut work = 0;
         for id in std::mem::take(&mut self.poll.busy) {
@@ -156,6 +158,7 @@ impl Endpoint {
         work
     }
 
+    #[inline(never)]
     fn collect_acks(&mut self, out: &mut Out<'_>) -> usize {
         let look = self.poll.tick.is_multiple_of(ACK_PATIENCE);
         let mut done = 0;
@@ -190,6 +193,7 @@ impl Endpoint {
         done
     }
 
+    #[inline(never)]
     fn look_at_clock(&mut self, out: &mut Out<'_>) -> usize {
         let now = self.clock.now();
         if now < self.poll.sockets_at {

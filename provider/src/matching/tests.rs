@@ -48,7 +48,7 @@ fn orders() -> [Vec<u64>; 3] {
 
 /// What a receive for tag `n` may look like: directed or not, bits ignored that are all 0 anyway.
 fn mixed(n: u64) -> Key {
-    let ignore = if n % 3 == 0 { 3 << 62 } else { 0 };
+    let ignore = if n.is_multiple_of(3) { 3 << 62 } else { 0 };
     key(n, ignore, (n % 3 == 1).then_some(PEER.0))
 }
 

@@ -17,13 +17,13 @@ use std::sync::Arc;
 /// Keeps memory mapped as long as any view of it lives.
 ///
 /// # Safety
-/// `base()..base()+len()` must stay valid for reads (and, if `writable()`, for writes) until the value is dropped,
+/// `base()..base()+bytes()` must stay valid for reads (and, if `writable()`, for writes) until the value is dropped,
 /// must be 64-byte aligned, and must only ever be accessed through atomics or raw copies.
 pub unsafe trait Backing: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
     /// Bytes.
-    fn len(&self) -> usize;
+    fn bytes(&self) -> usize;
     /// Whether stores are allowed.
     fn writable(&self) -> bool;
 }
@@ -44,7 +44,7 @@ unsafe impl Send for SharedMem {}
 impl SharedMem {
     /// The whole of `owner`.
     pub fn new(owner: Arc<dyn Backing>) -> SharedMem {
-        SharedMem { base: owner.base(), len: owner.len(), words: owner.len() / 8, writable: owner.writable(), owner }
+        SharedMem { base: owner.base(), len: owner.bytes(), words: owner.bytes() / 8, writable: owner.writable(), owner }
     }
 
     /// The part from byte `start` on, `len` bytes long. Panics if that is not inside, or not on a line.
@@ -56,7 +56,7 @@ impl SharedMem {
     }
 
     /// Bytes.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.len
     }
 
@@ -173,7 +173,7 @@ unsafe impl Backing for Heap {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.layout.size()
     }
     fn writable(&self) -> bool {

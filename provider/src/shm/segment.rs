@@ -14,7 +14,7 @@ pub fn bytes_for(ring_size: u64) -> usize {
 
 fn write_card(mem: &SharedMem) {
     mem.word(CARD_VERSION).store(VERSION, Ordering::Relaxed);
-    mem.word(CARD_BYTES).store(mem.len() as u64, Ordering::Relaxed);
+    mem.word(CARD_BYTES).store(mem.bytes() as u64, Ordering::Relaxed);
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 

@@ -31,7 +31,7 @@ unsafe impl Backing for Mapping {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
-    fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.len
     }
     fn writable(&self) -> bool {

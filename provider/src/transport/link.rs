@@ -87,7 +87,7 @@ pub struct Link {
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
     pub fn new(mine: SharedMem, window: u64) -> Link {
-        let lines = ring_lines(mine.len());
+        let lines = ring_lines(mine.bytes());
         let ring = mine.slice(CONTROL_LINES * LINE, lines as usize * LINE);
         mine.word(CREDIT).store(window, Ordering::Relaxed);
         mine.word(HOT).store(1, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Link {
 
     /// Adds the peer's segment: now the link can receive, too.
     pub fn attach(&mut self, theirs: SharedMem, bell: Option<(Bell<SharedMem>, u32)>) {
-        let lines = ring_lines(theirs.len());
+        let lines = ring_lines(theirs.bytes());
         let ring = theirs.slice(CONTROL_LINES * LINE, lines as usize * LINE);
         self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs });
         self.bell = bell;
