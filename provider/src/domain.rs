@@ -13,7 +13,7 @@ use crate::peer::av::AddressVector;
 use crate::peer::name::Name;
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
-use crate::sys::{cpu, fork};
+use crate::sys::fork;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct Domain {
     eps: Slab<Endpoint>,
     idle: u64,
     yields: Yield,
+    /// The last turn was idle, and others wait for the core.
+    tired: bool,
 }
 
 macro_rules! lend {
@@ -61,10 +63,10 @@ impl Domain {
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields }
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields, tired: false }
     }
 
-    /// One turn of every endpoint. Gives up the core after some idle turns when others wait for it. Never sleeps.
+    /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
     #[inline]
     pub fn progress(&mut self) {
         if fork::in_child() {
@@ -91,12 +93,17 @@ impl Domain {
             Yield::Always => true,
             Yield::WhenCrowded => self.eps.iter().any(|(_, ep)| ep.is_crowded()),
         };
-        if crowded {
-            cpu::yield_core();
-            if let Some((_, ep)) = self.eps.iter_mut().next() {
-                ep.yielded();
-            }
+        self.tired = crowded;
+        if crowded && let Some((_, ep)) = self.eps.iter_mut().next() {
+            ep.yielded();
         }
+    }
+
+    /// Whether the caller should now give up the core ([`yield_core`](crate::yield_core)), after it has left the domain's
+    /// lock: the last turns were idle, and ranks outnumber the cores they share. Asking clears it.
+    #[inline]
+    pub fn take_tired(&mut self) -> bool {
+        std::mem::take(&mut self.tired)
     }
 
     /// Opens a completion queue.
@@ -125,10 +132,11 @@ impl Domain {
         if self.cqs.get(cq.0).is_none_or(|q| q.len() < max || max == 0) {
             self.progress();
         }
-        match self.cqs.get_mut(cq.0) {
-            Some(q) => q.read(max, sink),
-            None => CqRead::Empty,
+        let got = self.cqs.get_mut(cq.0).map_or(CqRead::Empty, |q| q.read(max, sink));
+        if got != CqRead::Empty {
+            self.tired = false;
         }
+        got
     }
 
     /// Takes the error entry at the front of a queue.

@@ -45,5 +45,6 @@ pub use self::{
     mem::user::UserSeg,
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
+    sys::cpu::yield_core,
     types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
 };

@@ -88,6 +88,20 @@ impl DomainCell {
         Ok(Entered { cell: self, held: Held::Mutex })
     }
 
+    /// A data call that makes progress. If the engine is tired of idle turns, gives up the core afterwards: outside the lock,
+    /// for the thread that others wait for may be one of this process.
+    #[inline]
+    pub(crate) fn turn<R>(&self, call: impl FnOnce(&mut Domain) -> R) -> Result<R, Error> {
+        let mut entered = self.data()?;
+        let answer = call(&mut entered);
+        let tired = entered.take_tired();
+        drop(entered);
+        if tired {
+            rustmx::yield_core();
+        }
+        Ok(answer)
+    }
+
     /// Enters for any other call.
     pub(crate) fn control(&self) -> Result<Entered<'_>, Error> {
         self.lock()?;

@@ -5,7 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
 
-use super::cell::{DomainCell, Entered};
+use super::cell::DomainCell;
 use super::domain::Domain;
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
@@ -76,10 +76,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 ///
 /// # Safety
 /// `c` is a live counter.
-unsafe fn with<R>(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut Entered<'_>) -> R) -> Answer<R> {
+unsafe fn with<R>(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut rustmx::Domain) -> R) -> Answer<R> {
     // SAFETY: live (caller).
     let c = unsafe { object::<Cntr, _>(c)? };
-    Ok(f(c, &mut c.cell.data()?))
+    Ok(c.cell.turn(|engine| f(c, engine))?)
 }
 
 unsafe extern "C" fn read(c: *mut fid_cntr) -> u64 {

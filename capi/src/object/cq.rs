@@ -16,7 +16,7 @@ use crate::boundary::{self, Answer, Errno, Object, attr, count, object, reclaim,
 use crate::convert::{CqFormat, Format};
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{CqId, CqRead, Error, ErrorEntry, NAME_LEN};
+use rustmx::{Completion, CqId, CqRead, Error, ErrorEntry, NAME_LEN};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -98,7 +98,7 @@ impl Cq {
     unsafe fn read_some(&self, Room { buf, max, src }: Room) -> Answer<usize> {
         if buf.is_null() || max == 0 {
             // Some clients make progress this way; 0 would end Open MPI (contract 0.13).
-            self.cell.data()?.progress();
+            self.cell.turn(|engine| engine.progress())?;
             return refuse(FI_EAGAIN);
         }
         // SAFETY: as the caller promises, by format.
@@ -122,7 +122,7 @@ impl Cq {
     #[inline]
     unsafe fn read_as<E: CqFormat>(&self, buf: *mut E, max: usize, src: *mut fi_addr_t) -> Answer<CqRead> {
         let mut n = 0;
-        let got = self.cell.data()?.cq_read(self.id, max, &mut |c| {
+        let mut sink = |c: &Completion| {
             // SAFETY: the engine calls this at most `max` times, and the arrays are that long (caller).
             unsafe {
                 buf.add(n).write(E::from(c));
@@ -131,8 +131,8 @@ impl Cq {
                 }
             }
             n += 1;
-        });
-        Ok(got)
+        };
+        Ok(self.cell.turn(|engine| engine.cq_read(self.id, max, &mut sink))?)
     }
 
     /// # Safety
