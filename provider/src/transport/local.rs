@@ -90,6 +90,7 @@ pub struct Local {
     poller: Poller,
     strangers: Slab<Stranger>,
     tokens: Vec<u64>,
+    short_of_descriptors: bool,
 }
 
 impl Local {
@@ -101,7 +102,7 @@ impl Local {
         })?;
         let poller = Poller::new().map_err(|_| Error::NoResources)?;
         poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        Ok(Local { listener, poller, strangers: Slab::new(), tokens: Vec::new() })
+        Ok(Local { listener, poller, strangers: Slab::new(), tokens: Vec::new(), short_of_descriptors: false })
     }
 
     /// Watches a connection of `peer`.
@@ -133,7 +134,19 @@ impl Local {
     }
 
     fn accept_all(&mut self, now: u64, events: &mut Vec<Event>) {
-        while let Ok(fd) = socket::accept(&self.listener) {
+        loop {
+            let fd = match socket::accept(&self.listener) {
+                Ok(fd) => fd,
+                Err(Errno::MFILE | Errno::NFILE) if !self.short_of_descriptors => {
+                    // It stays in the backlog; say once why nothing happens.
+                    self.short_of_descriptors = true;
+                    let why = "a caller, for now: this process has no file descriptor left; raise `ulimit -n`";
+                    events.push(Event::TurnedAway(why.into()));
+                    break;
+                }
+                Err(_) => break,
+            };
+            self.short_of_descriptors = false;
             let Ok(cred) = socket::peer_cred(&fd) else { continue };
             if !cred.same_user {
                 events.push(Event::TurnedAway(format!("a connection from process {}, which runs as another user", cred.pid)));

@@ -160,8 +160,9 @@ impl Node {
         loop {
             match self.domain.cq_read(self.cq, 64, &mut |c| got.push(Ok(*c))) {
                 CqRead::ErrorPending => got.extend(self.domain.cq_read_error(self.cq).map(Err)),
-                CqRead::Got(64) => {}
-                CqRead::Got(_) | CqRead::Empty => return got,
+                // An error may stand behind what was handed out.
+                CqRead::Got(_) => {}
+                CqRead::Empty => return got,
             }
         }
     }

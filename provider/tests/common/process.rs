@@ -121,8 +121,19 @@ impl Drop for Copy {
 pub fn alone(test: &str, body: impl FnOnce()) {
     if role().is_some() {
         body();
+        say("done");
         return;
     }
-    let status = copy(test, "alone").ended();
+    let mut copy = copy(test, "alone");
+    let mut said = None;
+    let status = loop {
+        said = said.or(copy.heard());
+        if let Some(status) = copy.child.try_wait().expect("wait") {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
     assert!(status.success(), "{test} failed in its own process: {status}");
+    let said = said.or_else(|| copy.lines.recv_timeout(Duration::from_secs(1)).ok());
+    assert_eq!(said.as_deref(), Some("done"), "{test} did not run");
 }
