@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Measures rustmx against the other ways of the same MPIs on this machine: latency, bandwidth,
+# message rate, and an allreduce of more ranks than cores.
+#
+# Usage: ci/bench.sh [options]
+#
+#   --rounds N     rounds that count (default 5; with --quick: 2)
+#   --quick        a fifth of the iterations
+#   --only WORDS   these stacks and programs only, by comma: a stack (ompi5-sm), an MPI (ompi5), a way
+#                  (rustmx, sm, vader, ucx, tcp, own, shm), a program (sweep, rate, allreduce)
+#   --no-build     use target/release as it is
+#   --json         the JSON on standard output instead of tables
+#   --help
+#
+# Stacks: Open MPI 5 over rustmx, its sm, UCX and libfabric's tcp; Open MPI 4 over rustmx, its vader
+# and UCX; MPICH over rustmx, its own shared memory and libfabric's shm; Intel MPI over rustmx and
+# its own shared memory. Every round runs all of them, one after the other; two ranks are pinned to
+# cores 0 and 1. The hand-over of a cache line is measured before and after each round, and a round
+# in which it moved by more than a third (the host moved a virtual core, or somebody worked) is
+# thrown away and repeated, up to twice as many rounds in all. Runs of rustmx must prove that they
+# used it. A full run takes some 3 minutes a round: leave the machine alone meanwhile.
+#
+# Prints medians, spread, ratios and a verdict for each goal, and writes target/bench/*.json. Exits
+# with 1 if a run failed; a missed goal is no failure.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=1
+arguments=()
+
+for argument; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    --no-build) build= ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+
+if [ -n "$build" ]; then
+  "$root/ci/setup.sh" >&2
+  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi >&2)
+fi
+exec python3 "$root/ci/bench.py" "${arguments[@]}"

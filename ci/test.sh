@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# The whole test run, from a clean clone. Last line: "N passed, N failed, N skipped".
+#
+# Usage: ci/test.sh [--only STEP[,STEP]] [--list] [--quick] [--help]
+#
+#   --only STEP[,STEP]  these steps only, in the order below
+#   --list              the steps, one a line
+#   --quick             a shorter mpi step (mpi-tests/run.sh --quick)
+#
+# Every step has a log under target/ci; a step that fails shows the end of it, and the run goes on.
+# Counted are the tests that a step reports, or the step itself if it reports none. A step that the
+# machine cannot run (no miri, no nightly, no aarch64 standard library: nothing of this kind is
+# downloaded) is skipped with the reason. Exits with 1 if anything failed.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+logs=$root/target/ci
+started=$SECONDS
+quick=
+passed=0
+failed=0
+skipped=0
+failures=()
+
+export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
+unset RUSTFLAGS
+
+all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build mpi)
+
+describe() {
+  case $1 in
+    setup) echo "what the rest needs: Debian packages and the MPIs (ci/setup.sh)" ;;
+    fmt) echo "cargo fmt --check" ;;
+    clippy) echo "clippy on all targets, warnings are errors" ;;
+    floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
+    test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
+    loom) echo "every interleaving of the ring and the bell" ;;
+    miri) echo "undefined behaviour in the parts that make no system call" ;;
+    asan) echo "the engine's tests under the address and leak sanitizers" ;;
+    tsan) echo "the engine's tests under the thread sanitizer" ;;
+    benches) echo "benches compile, and criterion's run once" ;;
+    aarch64) echo "the workspace compiles for aarch64" ;;
+    budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
+    build) echo "the release library" ;;
+    mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
+  esac
+}
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+say() { printf '[test %4ds] %s\n' $((SECONDS - started)) "$*"; }
+
+# A step calls this with the reason, and returns what it returns.
+skip() {
+  echo "SKIP: $*"
+  return 77
+}
+
+# ---- steps: each prints to its log; exit code 77 means skipped ----
+
+step_setup() { "$root/ci/setup.sh"; }
+
+step_fmt() { cargo fmt --all -- --check --color never; }
+
+step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets -- -D warnings; }
+
+step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
+
+step_test() { cargo test --workspace --no-fail-fast; }
+
+step_loom() {
+  RUSTFLAGS="--cfg loom" cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
+}
+
+# The first installed toolchain of which a command works.
+toolchain_with() {
+  local toolchain
+  command -v rustup >/dev/null || return
+  while read -r toolchain _; do
+    if cargo "+$toolchain" "$@" >/dev/null 2>&1; then
+      echo "$toolchain"
+      return
+    fi
+  done < <(rustup toolchain list)
+}
+
+step_miri() {
+  local toolchain
+  toolchain=$(toolchain_with miri --version)
+  [ -n "$toolchain" ] || skip "no installed toolchain has miri" || return
+  # Its standard library must be there or be built from rust-src that is there.
+  CARGO_NET_OFFLINE=true cargo "+$toolchain" miri setup ||
+    skip "miri of $toolchain has no standard library (rust-src)" || return
+  # The rest makes system calls that miri does not know.
+  PROPTEST_CASES=8 MIRIFLAGS=-Zmiri-disable-isolation cargo "+$toolchain" miri test -p rustmx --lib \
+    --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select::
+}
+
+# sanitized NAME FLAGS: the engine's tests, compiled with a sanitizer.
+sanitized() {
+  local name=$1 flags=$2 toolchain host library
+  toolchain=$(rustup toolchain list 2>/dev/null | sed -n 's/^\(nightly[^ ]*\).*/\1/p' | head -n 1)
+  [ -n "$toolchain" ] || skip "no nightly toolchain is installed" || return
+  host=$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')
+  library=$(rustc "+$toolchain" --print sysroot)/lib/rustlib/$host/lib
+  compgen -G "$library/librustc*_rt.$name.a" >/dev/null ||
+    skip "$toolchain has no runtime of $name" || return
+  # An own target directory, and less debug information: half the time to compile.
+  CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only RUSTFLAGS="$flags" \
+    cargo "+$toolchain" test -p rustmx --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" --lib --tests
+}
+
+step_asan() { sanitized asan -Zsanitizer=address; }
+
+step_tsan() {
+  # The standard library is not instrumented (that would take rust-src): see ci/tsan.supp.
+  TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1" \
+    sanitized tsan "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
+}
+
+step_benches() {
+  cargo bench -p rustmx --no-run && cargo bench -p rustmx --bench matching -- --test
+}
+
+step_aarch64() {
+  local target=aarch64-unknown-linux-gnu
+  rustup target list --installed 2>/dev/null | grep -qx "$target" ||
+    skip "no standard library for $target is installed" || return
+  cargo check --workspace --target "$target"
+}
+
+step_budget() { ci/budget.sh; }
+
+step_build() { cargo build --release -p rustmx-fi; }
+
+step_mpi() {
+  local options=(--lib-dir "$CARGO_TARGET_DIR/release")
+  [ -z "$quick" ] || options+=(--quick)
+  mpi-tests/run.sh "${options[@]}"
+}
+
+# ---- running them ----
+
+# Adds up what a log reports: cargo's "test result: ok. 3 passed; 0 failed; 1 ignored", criterion's
+# "Testing x" … "Success", and the last line "3 passed, 0 failed" of our scripts.
+count() {
+  awk '
+    /^test result: / { for (i = 3; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i } }
+    /^Success$/ { p++ }
+    /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3 }
+    END { print p + 0, f + 0 }' "$1"
+}
+
+run_step() {
+  local step=$1 log=$logs/$1.log code=0 begun=$SECONDS beat=0 good bad
+  say "$step: $(describe "$step")"
+  (cd "$root" && "step_$step") >"$log" 2>&1 </dev/null &
+  local child=$!
+  # Bash starts it with interrupts ignored.
+  trap 'kill "$child" 2>/dev/null; exit 130' INT TERM
+  while kill -0 "$child" 2>/dev/null; do
+    sleep 0.2
+    beat=$((beat + 1))
+    [ $((beat % 150)) != 0 ] || say "$step: $((SECONDS - begun)) s, at: $(tail -n 1 "$log" | cut -c 1-90)"
+  done
+  wait "$child" || code=$?
+  read -r good bad < <(count "$log")
+  if [ $code = 77 ]; then
+    skipped=$((skipped + 1))
+    say "$step: skipped, $(sed -n 's/^SKIP: //p' "$log" | tail -n 1)"
+    return
+  fi
+  if [ $code = 0 ] && [ "$bad" = 0 ]; then
+    [ "$good" != 0 ] || good=1
+    say "$step: ok, $good passed, $((SECONDS - begun)) s"
+  else
+    [ "$bad" != 0 ] || bad=1
+    failures+=("$step")
+    say "$step: FAILED, $good passed and $bad failed, exit code $code, $((SECONDS - begun)) s; the end of $log:"
+    grep -E '^(FAIL|error|test .* FAILED|Diff in)' "$log" | head -n 20 | sed 's/^/    /'
+    echo "    ..."
+    tail -n 30 "$log" | sed 's/^/    /'
+  fi
+  passed=$((passed + good))
+  failed=$((failed + bad))
+}
+
+main() {
+  local steps=("${all_steps[@]}") step known
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      --list)
+        for step in "${all_steps[@]}"; do printf '%-8s %s\n' "$step" "$(describe "$step")"; done
+        exit 0
+        ;;
+      --quick) quick=1 ;;
+      --only)
+        [ $# -ge 2 ] || { echo "test: --only needs a value" >&2; exit 2; }
+        IFS=', ' read -ra known <<<"$2"
+        steps=()
+        for step in "${known[@]}"; do
+          [ -n "$(describe "$step")" ] || { echo "test: no step '$step' (see --list)" >&2; exit 2; }
+        done
+        for step in "${all_steps[@]}"; do [[ " ${known[*]} " != *" $step "* ]] || steps+=("$step"); done
+        shift
+        ;;
+      *)
+        echo "test: unknown argument '$1' (see --help)" >&2
+        exit 2
+        ;;
+    esac
+    shift
+  done
+  mkdir -p "$logs"
+  for step in "${steps[@]}"; do run_step "$step"; done
+  [ ${#failures[@]} = 0 ] || say "failed steps: ${failures[*]}"
+  say "done"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ]
+}
+
+main "$@"
