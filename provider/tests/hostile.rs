@@ -384,7 +384,7 @@ fn a_lie_in_a_multi_receive_buffer() {
         },
         |l| {
             for tag in [50, 61] {
-                l.write(Kind::Rts, tag, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
+                l.write(Kind::Rts, tag, 0, Rts { total: 600, stream: 1, promise: 500 }.emit(), &mut payload(100));
             }
         },
         |l| {
@@ -435,7 +435,9 @@ fn a_lie_in_a_multi_receive_buffer() {
                 Err(e) => assert_eq!((e.error, e.peer), (Error::Corrupt, Some(liar.name)), "lie {i}"),
             }
         }
-        assert!(got.iter().filter(|e| e.is_ok_and(|c| c.len == 900)).count() >= 2, "lie {i}: {got:?}");
+        // The first one claims all of the buffer; the others leave most of it.
+        let whole = got.iter().filter(|e| e.is_ok_and(|c| c.len == 900)).count();
+        assert!(whole >= 2 || i == 0, "lie {i}: {got:?}");
     }
 }
 
@@ -864,23 +866,42 @@ fn a_flood_of_calls() {
     });
 }
 
-/// Who calls under the name of a peer that is connected is turned away, and the peer is not harmed.
+/// Not a test of its own: what the copies of this program do.
+#[test]
+fn role() {
+    let Some(words) = process::role() else { return };
+    let [_, victim, name] = &words[..] else { return };
+    let (victim, name): (Name, Name) = (victim.parse().expect("name"), name.parse().expect("name"));
+    let impostor = Liar::call(&victim, name, 0);
+    let until = Deadline::new(10);
+    loop {
+        match local::receive(&impostor.fd) {
+            Reply::Nothing => until.check(|| "no answer".into()),
+            Reply::Greeting(_) => return process::say("welcomed"),
+            Reply::Refused(_) | Reply::Ended => return process::say("turned away"),
+        }
+    }
+}
+
+/// Who calls from another process under the name of a peer that is connected is turned away, and the peer is not harmed.
 #[test]
 fn an_impostor() {
     let _dog = watchdog("impostor", 30);
     let mut scene = Scene::new();
-    let impostor = Liar::call(&scene.victim.name(), scene.good.name(), 0);
-    let until = Deadline::new(5);
-    loop {
-        scene.turns(20);
-        match local::receive(&impostor.fd) {
-            Reply::Nothing => until.check(|| "not turned away".into()),
-            Reply::Refused(_) | Reply::Ended => break,
-            Reply::Greeting(_) => panic!("welcomed"),
-        }
+    for _ in 0..3 {
+        let mut other = process::copy("role", &format!("impostor {} {}", scene.victim.name(), scene.good.name()));
+        let until = Deadline::new(10);
+        let said = loop {
+            scene.turns(20);
+            if let Some(said) = other.heard() {
+                break said;
+            }
+            until.check(|| "no answer".into());
+        };
+        assert_eq!(said, "turned away");
+        scene.exchange();
+        assert_eq!(scene.victim.stats().lost, 0);
     }
-    scene.exchange();
-    assert_eq!(scene.victim.stats().lost, 0);
 }
 
 /// The bell is everybody's: whatever is written there, messages of cold peers come.

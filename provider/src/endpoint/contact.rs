@@ -173,12 +173,11 @@ impl Endpoint {
             local::turn_away(&fd, if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
             return;
         }
-        let id = self.peers.caller(from, to.is_contact(), self.config.fragment as usize);
-        if self.peers.get(id).link.as_ref().is_some_and(Link::can_receive) {
-            // An endpoint calls once. A second call under its name is not its.
-            local::turn_away(&fd, Refusal::Malformed);
+        let Some(id) = self.peers.caller(from, to.is_contact(), self.config.fragment as usize) else {
+            self.log.warn(|| format!("{from} (process {}) calls again and again", cred.pid));
+            local::turn_away(&fd, Refusal::NoResources);
             return;
-        }
+        };
         self.peers.get_mut(id).pid = cred.pid as u32;
         if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, &greeting)) {
             self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", cred.pid));
@@ -270,8 +269,7 @@ impl Endpoint {
         if peer.name.is_contact()
             && let Some(other) = self.peers.learn(id, from)
         {
-            self.tagged.posted.rename_source(id, other);
-            self.untagged.posted.rename_source(id, other);
+            self.settle(out, id, other);
         }
         if let Err(why) = self.attach(id, greeting) {
             self.depart(out, id, why);

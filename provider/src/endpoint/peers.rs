@@ -32,6 +32,8 @@ pub(super) enum Contact {
 /// One peer.
 pub(super) struct Peer {
     pub name: Name,
+    /// The contact address that it was found by.
+    found_at: Option<Name>,
     pub pid: u32,
     pub contact: Contact,
     pub link: Option<Link>,
@@ -59,6 +61,7 @@ impl Peer {
     fn new(id: PeerId, name: Name, fragment: usize) -> Peer {
         Peer {
             name,
+            found_at: name.is_contact().then_some(name),
             pid: 0,
             contact: Contact::None,
             link: None,
@@ -73,7 +76,7 @@ impl Peer {
             hot: false,
             last_active: 0,
             held: 0,
-            addr: (0, Addr::UNSPEC),
+            addr: (u64::MAX, Addr::UNSPEC),
         }
     }
 
@@ -89,6 +92,9 @@ impl Peer {
 }
 
 const NO_ROUTE: u32 = u32::MAX;
+
+/// Links that one endpoint may have to another: by its name and by its contact address, from both sides, and some to spare.
+const MAX_LINKS: usize = 8;
 
 /// All peers of an endpoint.
 #[derive(Default)]
@@ -144,23 +150,30 @@ impl Peers {
         id
     }
 
-    /// A second link to a known endpoint that called us by a contact address: a new peer whose messages count as the other's.
-    pub fn caller(&mut self, name: Name, by_contact: bool, fragment: usize) -> PeerId {
+    /// The peer for a call from `name`. If its link is taken (it called before, by another address of ours), or may be
+    /// (it called by our contact address, so it does not know that we know it), a second one whose messages count as the other's.
+    /// `None` if it called too often.
+    pub fn caller(&mut self, name: Name, by_contact: bool, fragment: usize) -> Option<PeerId> {
         let known = name.identity().and_then(|i| self.by_identity.get(&i).copied());
-        match known {
-            Some(other) if by_contact => {
-                let id = self.add(name, fragment);
-                self.get_mut(id).canonical = other;
-                id
-            }
-            _ => self.named(name, fragment),
+        let Some(other) = known else { return Some(self.named(name, fragment)) };
+        let taken = self.get(other).link.as_ref().is_some_and(Link::can_receive);
+        if !taken && !by_contact {
+            return Some(other);
         }
+        if self.list.iter().filter(|p| p.canonical == other && p.link.is_some()).count() >= MAX_LINKS {
+            return None;
+        }
+        let id = self.add(name, fragment);
+        self.get_mut(id).canonical = other;
+        Some(id)
     }
 
     /// A contact turned out to be `name`. Returns the peer it is an alias of, if that was known before.
     pub fn learn(&mut self, id: PeerId, name: Name) -> Option<PeerId> {
         let identity = name.identity()?;
         self.get_mut(id).name = name;
+        // Handles found so far may be out of date.
+        self.list.iter_mut().for_each(|p| p.addr = (u64::MAX, Addr::UNSPEC));
         match self.by_identity.get(&identity).copied() {
             Some(other) if other != id => {
                 self.get_mut(id).canonical = other;
@@ -212,12 +225,16 @@ impl Peers {
     /// The handle of a peer, `UNSPEC` if it was not inserted.
     pub fn addr_of(&mut self, av: &AddressVector, id: PeerId) -> Addr {
         let epoch = av.epoch();
-        let peer = self.get_mut(id);
-        if peer.addr.0 != epoch {
-            let found = peer.name.identity().and_then(|i| av.find(i));
-            peer.addr = (epoch, found.unwrap_or(Addr::UNSPEC));
+        if self.get(id).addr.0 != epoch {
+            let by_name = self.get(id).name.identity().and_then(|i| av.find(|n| n.identity() == Some(i)));
+            let by_contact = || {
+                let mut links = self.list.iter().filter(|p| p.canonical == id);
+                links.find_map(|p| p.found_at.and_then(|at| av.find(|n| *n == at)))
+            };
+            let found = by_name.or_else(by_contact).unwrap_or(Addr::UNSPEC);
+            self.get_mut(id).addr = (epoch, found);
         }
-        peer.addr.1
+        self.get(id).addr.1
     }
 }
 

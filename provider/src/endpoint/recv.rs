@@ -217,11 +217,19 @@ impl Endpoint {
             outstanding: 0,
             retired: false,
         });
-        // Messages that came early go in first, in their order.
-        loop {
+        if !self.fill_multi(out, args.tagged, &key, at) {
             let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
-            let Some(found) = matcher.unexpected.find(&key) else { break };
-            let Some(total) = matcher.unexpected.get(found).map(|m| m.env.total) else { break };
+            matcher.posted.post(key, Wanted::Multi(at));
+        }
+        Ok(())
+    }
+
+    /// Messages that came early go to buffer `at`, in their order. Whether it is used up by them.
+    fn fill_multi(&mut self, out: &mut Out<'_>, tagged: bool, key: &Key, at: usize) -> bool {
+        loop {
+            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let Some(found) = matcher.unexpected.find(key) else { return false };
+            let Some(total) = matcher.unexpected.get(found).map(|m| m.env.total) else { return false };
             let (req, used_up) = carve(&mut self.multis, at, total);
             if let Some(req) = req
                 && let Some(msg) = matcher.unexpected.remove(found)
@@ -230,12 +238,51 @@ impl Endpoint {
             }
             if used_up {
                 release_if_idle(&mut self.multis, &self.report, out, at);
-                return Ok(());
+                return true;
             }
         }
-        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
-        matcher.posted.post(key, Wanted::Multi(at));
-        Ok(())
+    }
+
+    /// A contact turned out to be an endpoint that was known already: receives posted for the one are for the other, and
+    /// take what has come from it meanwhile.
+    #[cold]
+    pub(super) fn settle(&mut self, out: &mut Out<'_>, contact: PeerId, known: PeerId) {
+        for tagged in [true, false] {
+            let mut passed = 0;
+            loop {
+                let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+                let (mut nth, mut key) = (0, None);
+                let post = matcher.posted.find_by(|k, _| {
+                    let hit = k.source == Some(contact) && nth == passed;
+                    nth += usize::from(k.source == Some(contact));
+                    if hit {
+                        key = Some(Key { source: Some(known), ..*k });
+                    }
+                    hit
+                });
+                let (Some(post), Some(key)) = (post, key) else { break };
+                let Some(found) = matcher.unexpected.find(&key) else {
+                    passed += 1;
+                    continue;
+                };
+                match matcher.posted.remove(post) {
+                    Some(Wanted::Once(req)) => {
+                        if let Some(msg) = matcher.unexpected.remove(found) {
+                            self.deliver_late(out, msg, req);
+                        }
+                    }
+                    Some(Wanted::Multi(at)) => {
+                        if !self.fill_multi(out, tagged, &key, at) {
+                            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+                            matcher.posted.post(key, Wanted::Multi(at));
+                        }
+                    }
+                    None => passed += 1,
+                }
+            }
+            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            matcher.posted.rename_source(contact, known);
+        }
     }
 
     /// PEEK, CLAIM and DISCARD (fi_tagged(3)).
