@@ -145,10 +145,19 @@ impl Desk<'_> {
 
     #[inline]
     fn message<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
-        let source = peer.canonical;
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
         let env = P::envelope(&mut wire, header)?;
+        self.matched::<P>(out, peer, header, env)
+    }
+
+    /// Finds the receive for the message at the head of the ring and begins to fill it. The receive stays posted until the
+    /// protocol has accepted the record.
+    #[inline]
+    fn matched<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, env: Envelope) -> Result<(), Corrupt> {
+        let source = peer.canonical;
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
         let found = matcher.posted.find(env.tag, source);
         let Some(post) = found else {
@@ -186,39 +195,36 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// The oldest receive that matches is a multi-receive buffer; if it has no room left, the next one that matches serves.
+    /// The oldest receive that matches is a multi-receive buffer. If it has no room left, the next one that matches serves.
+    #[inline(never)]
     fn message_to_multi<P: Protocol>(
         &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, env: Envelope,
     ) -> Result<(), Corrupt> {
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
-        let mut found = None;
-        while let Some(post) = matcher.posted.find(env.tag, peer.canonical) {
-            let Some(Wanted::Multi(at)) = matcher.posted.get_mut(post) else {
-                if let Some(Wanted::Once(req)) = matcher.posted.remove(post) {
-                    found = Some(req);
-                }
-                break;
-            };
-            let at = *at;
-            let (req, used_up) = recv::carve(self.multis, at, env.total);
-            if used_up {
-                matcher.posted.remove(post);
-            }
-            if req.is_some() {
-                found = req;
-                break;
-            }
-            recv::release_if_idle(self.multis, self.report, out, at);
+        let Some(post) = matcher.posted.find(env.tag, peer.canonical) else { return Err(Corrupt) };
+        let Some(Wanted::Multi(at)) = matcher.posted.get_mut(post) else { return Err(Corrupt) };
+        let at = *at;
+        let (req, used_up) = recv::carve(self.multis, at, env.total);
+        if used_up {
+            matcher.posted.remove(post);
         }
-        let Some(req) = found else { return self.unexpected::<P>(peer, header, env) };
+        let Some(req) = req else {
+            recv::release_if_idle(self.multis, self.report, out, at);
+            return self.matched::<P>(out, peer, header, env);
+        };
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
-        match P::place(&mut wire, header, &env, &req)? {
-            Placed::Whole(placed) => self.received(out, Received { req, env, placed }),
-            Placed::Part(id) => {
+        match P::place(&mut wire, header, &env, &req) {
+            Ok(Placed::Whole(placed)) => self.received(out, Received { req, env, placed }),
+            Ok(Placed::Part(id)) => {
                 if let Some(received) = peer.streams.adopt(id, req) {
                     self.received(out, received);
                 }
+            }
+            Err(Corrupt) => {
+                // The piece stays unused; the buffer must still come back.
+                recv::abandon(self.multis, self.report, out, at);
+                return Err(Corrupt);
             }
         }
         Ok(())

@@ -173,9 +173,9 @@ impl Endpoint {
             local::turn_away(&fd, if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
             return;
         }
-        let Some(id) = self.peers.caller(from, to.is_contact(), self.config.fragment as usize) else {
-            self.log.warn(|| format!("{from} (process {}) calls again and again", cred.pid));
-            local::turn_away(&fd, Refusal::NoResources);
+        let Some(id) = self.peers.caller(from, cred.pid as u32, to.is_contact(), self.config.fragment as usize) else {
+            self.log.warn(|| format!("{from} (process {}) calls again, or is not who it says", cred.pid));
+            local::turn_away(&fd, Refusal::Malformed);
             return;
         };
         self.peers.get_mut(id).pid = cred.pid as u32;

@@ -51,10 +51,10 @@ impl Endpoint {
             self.report.send_failed(out, req, why, culprit);
         }
         for (req, env) in aborted.recvs {
-            if let Some(at) = req.multi {
-                recv::message_done(&mut self.multis, at);
-            }
             self.report.recv_failed(out, req.ctx, env.tagged, Some(&env), why, culprit);
+            if let Some(at) = req.multi {
+                recv::abandon(&mut self.multis, &self.report, out, at.index());
+            }
         }
         self.drop_broken(id);
         failed += self.fail_directed(out, id, why, culprit);

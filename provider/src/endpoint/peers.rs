@@ -152,10 +152,14 @@ impl Peers {
 
     /// The peer for a call from `name`. If its link is taken (it called before, by another address of ours), or may be
     /// (it called by our contact address, so it does not know that we know it), a second one whose messages count as the other's.
-    /// `None` if it called too often.
-    pub fn caller(&mut self, name: Name, by_contact: bool, fragment: usize) -> Option<PeerId> {
+    /// `None` if it called too often, or is another process than the one of that name.
+    pub fn caller(&mut self, name: Name, pid: u32, by_contact: bool, fragment: usize) -> Option<PeerId> {
         let known = name.identity().and_then(|i| self.by_identity.get(&i).copied());
         let Some(other) = known else { return Some(self.named(name, fragment)) };
+        let known_pid = self.get(other).pid;
+        if known_pid != 0 && pid != 0 && known_pid != pid {
+            return None;
+        }
         let taken = self.get(other).link.as_ref().is_some_and(Link::can_receive);
         if !taken && !by_contact {
             return Some(other);

@@ -97,6 +97,14 @@ pub(super) fn message_done(multis: &mut Slab<Multi>, id: MultiId) -> CompFlags {
     CompFlags::empty()
 }
 
+/// A message that was to go to buffer `at` will not come.
+pub(super) fn abandon(multis: &mut Slab<Multi>, report: &Reporter, out: &mut Out<'_>, at: usize) {
+    if let Some(m) = multis.get_mut(at) {
+        m.outstanding -= 1;
+    }
+    release_if_idle(multis, report, out, at);
+}
+
 /// Takes buffer `at` out of use. Returns its context if no message is coming in to it.
 pub(super) fn retire(multis: &mut Slab<Multi>, at: usize) -> Option<UserCtx> {
     let m = multis.get_mut(at)?;
