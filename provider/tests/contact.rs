@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Deadline, Event, Msg, Node, Want, at_port, attr, contact, footprint, fresh_port, pattern, process, push, run, watchdog,
+    Deadline, Event, Msg, Node, Want, all_ok, at_port, attr, contact, footprint, fresh_port, pattern, process, push, run,
+    watchdog,
 };
 use rustmx::sys::clock::Clock;
 use rustmx::{Addr, AddressVector, Config, Domain, Error, Log, Name, OpFlags};
@@ -318,7 +319,7 @@ fn first_contact_times_out_and_says_with_whom() {
     let until = Deadline::new(5);
     while done != (true, true) {
         now.fetch_add(1_000_000, Ordering::Relaxed);
-        done.0 |= a.poll().iter().map(ok).count() > 0;
+        done.0 |= all_ok(&a.poll()) > 0;
         // Ten bytes into four.
         done.1 |= b.poll().iter().any(|e| e.is_err_and(|e| e.error == Error::Truncated));
         until.check(|| format!("{done:?}"));
@@ -420,8 +421,8 @@ fn an_endpoint_that_never_sends_costs_two_descriptors() {
         assert_eq!((idle.fds, idle.maps, threads()), (before.0.fds + 20, before.0.maps, before.1));
         // Talking costs a connection each, a segment for each direction, and a bell.
         let (a, b) = many.split_at_mut(1);
-        for i in 0..3 {
-            exchange(&mut a[0], &mut b[i], Addr(i as u64 + 1), 100_000);
+        for (i, b) in b.iter_mut().take(3).enumerate() {
+            exchange(&mut a[0], b, Addr(i as u64 + 1), 100_000);
         }
         for _ in 0..5000 {
             a[0].poll();

@@ -226,9 +226,9 @@ impl Scene {
     /// Every receive that is posted and not completed still works: the well-behaved peer sends one message for each.
     #[track_caller]
     fn nothing_was_swallowed(&mut self, what: &str) {
-        for i in 0..self.slots.len() {
-            if self.slots[i].posted {
-                let mut out = pattern(CAPS[i].min(50), 9);
+        for (i, (slot, cap)) in self.slots.iter().zip(CAPS).enumerate() {
+            if slot.posted {
+                let mut out = pattern(cap.min(50), 9);
                 self.good.send(Msg::new(self.to_victim, i as u64).inject(), &mut out).expect("send");
             }
         }

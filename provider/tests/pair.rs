@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Deadline, Event, Msg, Node, Rng, Want, attr, pattern, process, push, run, seg, watchdog};
+use common::{Deadline, Event, Msg, Node, Rng, Want, all_ok, attr, pattern, process, push, run, seg, watchdog};
 use rustmx::{Addr, CompFlags, Completion, Config, Error, INJECT_MAX, IOV_LIMIT, OpFlags, UserSeg};
 
 /// One size of each protocol, and one that takes many turns of the ring.
@@ -214,7 +214,7 @@ fn peek_claim_discard() {
         }
         let until = Deadline::new(10);
         while sent < 6 {
-            sent += a.poll().iter().map(|e| ok(e).ctx.0).count();
+            sent += all_ok(&a.poll());
             b.quiet(1);
             until.check(|| format!("{n} bytes: {sent} of 6 sends completed, also those that were discarded"));
         }
@@ -228,7 +228,7 @@ fn drive(a: &mut Node, b: &mut Node, sent: &mut usize, events: &mut Vec<Event>, 
     let until = Deadline::new(10);
     while events.len() < want {
         events.extend(b.poll());
-        *sent += a.poll().iter().map(|e| ok(e).len).count();
+        *sent += all_ok(&a.poll());
         until.check(|| format!("{events:?}"));
     }
     assert_eq!(events.len(), want, "{events:?}");
@@ -386,7 +386,7 @@ fn wildcards_take_the_oldest_and_each_source_keeps_its_order() {
             }
         }
         for a in &mut senders {
-            sent += a.poll().iter().map(ok).count();
+            sent += all_ok(&a.poll());
         }
         if posted.is_none() && received < 180 {
             // Any source and any tag; or any tag of one source that still has something.

@@ -5,7 +5,7 @@
 mod common;
 
 use common::process::{self, Copy, copy, hear, say};
-use common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, footprint, pattern, watchdog};
+use common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, footprint, pattern, watchdog};
 use rustmx::{Addr, CompFlags, Error, Name, OpFlags};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn sender(name: &str, how: &str) {
     let until = Deadline::new(10);
     let mut done = 0;
     while done < PARTING.len() {
-        done += node.poll().iter().map(|e| ok(e).len).count();
+        done += all_ok(&node.poll());
         until.check(|| "the other side need not do anything for that".into());
     }
     say("sent");

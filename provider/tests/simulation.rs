@@ -211,7 +211,7 @@ impl World {
                 return;
             }
             Some(Error::PeerGone) if side.alone => {
-                if !post.multi || c.flags.contains(CompFlags::MULTI_RECV) || c.tag == 0 {
+                if !post.multi || c.flags.contains(CompFlags::MULTI_RECV) {
                     post.gone = Gone::Failed;
                 }
                 return;

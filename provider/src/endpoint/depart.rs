@@ -2,13 +2,13 @@
 
 use super::peers::Contact;
 use super::recv::{self, Wanted};
-use super::report::Culprit;
+use super::report::{Culprit, FailedRecv};
 use super::{Endpoint, HeldMsg, Out, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
 use crate::request::{Held, SendReq};
 use crate::sys::cpu;
-use crate::types::PeerId;
+use crate::types::{CompFlags, PeerId};
 use std::io::Write;
 
 impl Endpoint {
@@ -51,10 +51,8 @@ impl Endpoint {
             self.report.send_failed(out, req, why, culprit);
         }
         for (req, env) in aborted.recvs {
-            self.report.recv_failed(out, req.ctx, env.tagged, Some(&env), why, culprit);
-            if let Some(at) = req.multi {
-                recv::abandon(&mut self.multis, &self.report, out, at.index());
-            }
+            let more = req.multi.map_or(CompFlags::empty(), |id| recv::message_done(&mut self.multis, id));
+            self.report.recv_failed(out, FailedRecv::broken_off(req.ctx, env, more), why, culprit);
         }
         self.drop_broken(id);
         failed += self.fail_directed(out, id, why, culprit);
@@ -108,14 +106,14 @@ impl Endpoint {
         for tagged in [true, false] {
             let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
             for wanted in matcher.posted.remove_source(source) {
-                let ctx = match wanted {
-                    Wanted::Once(req) => req.ctx,
+                let receive = match wanted {
+                    Wanted::Once(req) => FailedRecv::unmatched(req.ctx, tagged, false),
                     Wanted::Multi(at) => match recv::retire(&mut self.multis, at) {
-                        Some(ctx) => ctx,
+                        Some(ctx) => FailedRecv::unmatched(ctx, tagged, true),
                         None => continue,
                     },
                 };
-                self.report.recv_failed(out, ctx, tagged, None, why, culprit);
+                self.report.recv_failed(out, receive, why, culprit);
                 failed += 1;
             }
         }

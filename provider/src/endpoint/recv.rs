@@ -1,7 +1,7 @@
 //! Receives: post, peek, claim, discard, cancel, and buffers that take many messages.
 
 use super::peers::gone;
-use super::report::{Culprit, Reporter};
+use super::report::{Culprit, FailedRecv, Reporter};
 use super::{Endpoint, HeldMsg, Out, request};
 use crate::error::{Error, Result};
 use crate::matching::Key;
@@ -310,7 +310,8 @@ impl Endpoint {
         let (key, _) = self.key(out, args)?;
         let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
         let Some(found) = matcher.unexpected.find(&key) else {
-            self.report.recv_failed(out, args.ctx, args.tagged, None, Error::NoMessage, Culprit::default());
+            let nothing = FailedRecv::unmatched(args.ctx, args.tagged, false);
+            self.report.recv_failed(out, nothing, Error::NoMessage, Culprit::default());
             return Ok(());
         };
         let Some((env, via)) = matcher.unexpected.get(found).map(|m| (m.env, m.via)) else {
@@ -367,7 +368,8 @@ impl Endpoint {
             if let Wanted::Multi(at) = wanted {
                 retire(&mut self.multis, at);
             }
-            self.report.recv_failed(out, ctx, tagged, None, Error::Cancelled, Culprit::default());
+            let cancelled = FailedRecv::unmatched(ctx, tagged, false);
+            self.report.recv_failed(out, cancelled, Error::Cancelled, Culprit::default());
             return Ok(());
         }
         Err(Error::NoMessage)

@@ -30,6 +30,26 @@ pub(super) struct Culprit {
     pub pid: u32,
 }
 
+/// A receive that will get nothing (more).
+pub(super) struct FailedRecv {
+    ctx: UserCtx,
+    env: Envelope,
+    more: CompFlags,
+}
+
+impl FailedRecv {
+    /// One that was not matched. `buffer_back`: a multi-receive buffer, which goes back to the application.
+    pub fn unmatched(ctx: UserCtx, tagged: bool, buffer_back: bool) -> FailedRecv {
+        let more = if buffer_back { CompFlags::MULTI_RECV } else { CompFlags::empty() };
+        FailedRecv { ctx, env: Envelope { tagged, tag: 0, data: None, total: 0 }, more }
+    }
+
+    /// One whose message broke off. `more` is added to the entry's flags.
+    pub fn broken_off(ctx: UserCtx, env: Envelope, more: CompFlags) -> FailedRecv {
+        FailedRecv { ctx, env, more }
+    }
+}
+
 /// Bindings of one endpoint.
 pub(super) struct Reporter {
     tx: Option<Binding>,
@@ -172,11 +192,9 @@ impl Reporter {
 
     /// A receive failed, before or after it was matched.
     #[cold]
-    pub fn recv_failed(
-        &self, out: &mut Out<'_>, ctx: UserCtx, tagged: bool, env: Option<&Envelope>, error: Error, culprit: Culprit,
-    ) {
-        let none = Envelope { tagged, tag: 0, data: None, total: 0 };
-        let c = Self::record(ctx, env.unwrap_or(&none), 0, Addr::UNSPEC);
+    pub fn recv_failed(&self, out: &mut Out<'_>, failed: FailedRecv, error: Error, culprit: Culprit) {
+        let c = Self::record(failed.ctx, &failed.env, 0, Addr::UNSPEC);
+        let c = Completion { flags: c.flags | failed.more, ..c };
         self.recv_error(out, ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid });
     }
 

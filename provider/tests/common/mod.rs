@@ -1,6 +1,7 @@
 //! What the integration tests share: an endpoint with everything bound, deadlines, seeds, and copies of the test program itself
 //! in other roles.
 #![allow(dead_code, reason = "each test program uses its part")]
+#![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
 
 pub mod process;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a completion queue said.
+/// What a completion queue said. Large, and only ever moved by tests.
 pub type Event = Result<Completion, ErrorEntry>;
 
 /// An endpoint in a domain of its own.
@@ -258,6 +259,15 @@ pub fn push(a: &mut Node, b: &mut Node, m: Msg, buf: &mut [u8]) -> (Vec<Event>, 
         on_b.extend(b.poll());
         until.check(|| "no room".into());
     }
+}
+
+/// Checks that all of it succeeded, and counts.
+#[track_caller]
+pub fn all_ok(events: &[Event]) -> usize {
+    for e in events {
+        assert!(e.is_ok(), "{e:?}");
+    }
+    events.len()
 }
 
 /// Bytes that differ for each seed and position.
