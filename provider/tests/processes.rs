@@ -252,7 +252,7 @@ fn kill_nine_at_any_moment() {
             }
         }
         assert!(bystander.rounds > 50 + KILLS as usize / 2, "the bystander was starved: {} rounds", bystander.rounds);
-        println!(
+        eprintln!(
             "{KILLS} kills; the slowest was noticed after {slowest:?}; {held} unexpected messages; {} bystander rounds",
             bystander.rounds
         );
