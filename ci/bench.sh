@@ -14,14 +14,15 @@
 #
 # Stacks: Open MPI 5 over rustmx, its sm, UCX and libfabric's tcp; Open MPI 4 over rustmx, its vader
 # and UCX; MPICH over rustmx, its own shared memory and libfabric's shm; Intel MPI over rustmx and
-# its own shared memory. Every round runs all of them, one after the other; two ranks are pinned to
-# cores 0 and 1. The hand-over of a cache line is measured before and after each round, and a round
-# in which it moved by more than a third (the host moved a virtual core, or somebody worked) is
-# thrown away and repeated, up to twice as many rounds in all. Runs of rustmx must prove that they
-# used it. A full run takes some 3 minutes a round: leave the machine alone meanwhile.
+# its own shared memory. A round runs one program under all ways of one MPI, one after the other (only
+# those are compared); the rounds of all MPIs and programs take turns. Two ranks are pinned to cores 0
+# and 1. The hand-over of a cache line is measured before, between and after the runs of a round, and
+# a round in which it moved by more than a third (the host moved a virtual core, or somebody worked)
+# is discarded and repeated, up to twice as many rounds in all. Runs of rustmx must prove that they
+# used it. Five full rounds take some 12 minutes: leave the machine alone meanwhile.
 #
 # Prints medians, spread, ratios and a verdict for each goal, and writes target/bench/*.json. Exits
-# with 1 if a run failed; a missed goal is no failure.
+# with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

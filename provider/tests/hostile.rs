@@ -452,7 +452,8 @@ fn what_a_liar_began_ends_with_its_name() {
     scene.victim.recv(Want::tag(60).ctx(60), &mut into).expect("recv");
     let mut multi = vec![0u8; 50_000];
     scene.victim.recv(Want::tag(61).ctx(61).with(OpFlags::MULTI_RECV), &mut multi).expect("recv");
-    scene.victim.recv(Want::tag(62).ctx(62).from(to_liar), &mut [0u8; 4]).expect("recv");
+    let mut small = [0u8; 4];
+    scene.victim.recv(Want::tag(62).ctx(62).from(to_liar), &mut small).expect("recv");
     let mut out = pattern(100_000, 1);
     scene.victim.send(Msg::new(to_liar, 63).ctx(63), &mut out).expect("send");
     scene.victim.send(Msg::new(to_liar, 64).ctx(64).with(OpFlags::DELIVERY_COMPLETE), &mut out[..10]).expect("send");
@@ -962,8 +963,8 @@ fn a_listener_that_lies() {
         let name = if by_contact { common::contact(port) } else { any_name() };
         let listener = socket::listen(&name.socket_name()).expect("listen");
         let to = scene.victim.av.insert(&name);
-        let mut out = pattern(50_000, 1);
-        scene.victim.recv(Want::tag(80).ctx(SEND).from(to), &mut [0u8; 4]).expect("recv");
+        let (mut out, mut small) = (pattern(50_000, 1), [0u8; 4]);
+        scene.victim.recv(Want::tag(80).ctx(SEND).from(to), &mut small).expect("recv");
         scene.victim.send(Msg::new(to, 1).ctx(SEND), &mut out).expect("send");
         scene.sends_open += 2;
         if scene.victim.send(Msg::new(to, 1).ctx(SEND).with(OpFlags::DELIVERY_COMPLETE), &mut out[..100]).is_ok() {
