@@ -145,7 +145,7 @@ impl Endpoint {
         let until = self.clock.now() + self.config.close_timeout * 1_000_000;
         while self.undelivered() {
             let now = self.clock.now();
-            if now > until {
+            if now >= until {
                 self.log.warn(|| "closing with messages that no peer took in time".into());
                 break;
             }

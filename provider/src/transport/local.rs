@@ -173,7 +173,11 @@ impl Local {
         match heard {
             Reply::Greeting(greeting) => events.push(Event::Call { fd, cred, greeting }),
             Reply::Refused(error) => {
-                let why = if error == Error::Version { Refusal::Version } else { Refusal::Malformed };
+                let why = match error {
+                    Error::Version => Refusal::Version,
+                    Error::NoResources => Refusal::NoResources,
+                    _ => Refusal::Malformed,
+                };
                 turn_away(&fd, why);
                 events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid)));
             }
