@@ -140,7 +140,7 @@ impl Local {
                 Err(Errno::MFILE | Errno::NFILE) if !self.short_of_descriptors => {
                     // It stays in the backlog; say once why nothing happens.
                     self.short_of_descriptors = true;
-                    let why = "a caller, for now: this process has no file descriptor left; raise `ulimit -n`";
+                    let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
                     events.push(Event::TurnedAway(why.into()));
                     break;
                 }
