@@ -188,7 +188,7 @@ pub fn gather_into(iov: &[UserSeg], skip: usize, len: usize, out: &mut Vec<u8>) 
 }
 
 /// A segment over a live buffer, for tests and simulations that keep the buffer alive themselves.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 pub fn of_slice(buf: &mut [u8]) -> UserSeg {
     UserSeg { ptr: buf.as_mut_ptr(), len: buf.len() }
 }

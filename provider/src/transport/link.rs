@@ -80,8 +80,6 @@ pub struct Link {
     window: u64,
     taken: u64,
     released: u64,
-    #[cfg(any(test, feature = "testing"))]
-    gate: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
 }
 
 impl Link {
@@ -105,8 +103,6 @@ impl Link {
             window,
             taken: 0,
             released: 0,
-            #[cfg(any(test, feature = "testing"))]
-            gate: None,
         }
     }
 
@@ -251,12 +247,6 @@ impl Link {
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
         let Some(inbound) = &mut self.inbound else { return Ok(None) };
-        #[cfg(any(test, feature = "testing"))]
-        if let Some(gate) = &self.gate
-            && u64::from(inbound.rx.consumed()) >= gate.load(std::sync::atomic::Ordering::Relaxed)
-        {
-            return Ok(None);
-        }
         match inbound.rx.peek() {
             Peeked::Empty => Ok(None),
             Peeked::Corrupt => Err(Corrupt),
@@ -352,18 +342,5 @@ impl Link {
     /// Whether the peer closed in good order.
     pub fn peer_closed(&self) -> bool {
         self.inbound.as_ref().is_some_and(|i| i.theirs.word(STATE).load(Ordering::Acquire) == CLOSED)
-    }
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl Link {
-    /// Hides records past a position, which a simulation moves: a link with delay.
-    pub fn set_gate(&mut self, gate: std::sync::Arc<std::sync::atomic::AtomicU64>) {
-        self.gate = Some(gate);
-    }
-
-    /// Our own segment: a simulation joins two endpoints by handing it to the other side, and scribbles on it.
-    pub fn segment(&self) -> SharedMem {
-        self.mine.clone()
     }
 }
