@@ -12,7 +12,8 @@ use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
 use rustmx::peer::name::NAME_LEN;
 use rustmx::shm::bell::{self, Bell};
-use rustmx::shm::layout::{CARD_BYTES, CARD_MAGIC, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LINE_WORDS, STATE};
+use rustmx::shm::layout::{CARD_BYTES, CARD_MAGIC, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LINE_WORDS, STATE, ring_lines};
+use rustmx::shm::ring::SKIP;
 use rustmx::shm::segment;
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{host, memfd, socket};
@@ -44,6 +45,7 @@ struct Liar {
     fd: OwnedFd,
     mem: SharedMem,
     link: Link,
+    theirs: Option<SharedMem>,
     bell: Option<Bell<SharedMem>>,
 }
 
@@ -55,7 +57,7 @@ impl Liar {
         let (bell, _map) = memfd::create("liar-bell", bell::BYTES, false).expect("bell");
         let hello = Hello::new(name.to_bytes(), victim.to_bytes(), BYTES as u32, slot, [u64::MAX; 16]);
         local::greet(&fd, &hello, &segment, &bell).expect("hello");
-        Liar { name, fd, link: Link::new(mem.clone(), 1 << 20), mem, bell: None }
+        Liar { name, fd, link: Link::new(mem.clone(), 1 << 20), mem, theirs: None, bell: None }
     }
 
     /// Waits for the victim's answer.
@@ -66,6 +68,7 @@ impl Liar {
             match local::receive(&self.fd) {
                 Reply::Greeting(g) => {
                     let theirs = segment::attach(&g.segment, g.hello.segment.get() as usize).expect("the victim's segment");
+                    self.theirs = Some(theirs.clone());
                     self.link.attach(theirs, None);
                     let bell = memfd::attach(&g.bell, bell::BYTES, true).expect("the victim's bell");
                     self.bell = Some(Bell::new(SharedMem::new(bell)));
@@ -1080,4 +1083,42 @@ fn a_liar_that_tells_the_truth_is_a_peer() {
     assert_eq!(scene.slots[1].bytes[GUARD..GUARD + 50], payload(50));
     std::thread::sleep(Duration::from_millis(1));
     assert!(!liar.ended());
+}
+
+/// The reader steps over a skip before the record behind it is there; by the time that record comes, the line that the
+/// reader looked at may hold anything, a zero too. Both must find each other again.
+#[test]
+fn a_writer_that_stops_between_a_skip_and_its_record() {
+    let _dog = watchdog("skip", 30);
+    let mut scene = Scene::new();
+    let mut liar = Liar::connected(&mut scene.victim);
+    let lines = ring_lines(BYTES);
+    let skipped = 7;
+    while liar.link.position() < lines - skipped {
+        if !liar.write(Kind::Inline, 99, 0, [0; 2], &mut payload(8)) {
+            scene.turns(1);
+        }
+    }
+    scene.turns(200);
+    let position = lines - skipped;
+    let at = position as usize * LINE_WORDS;
+    let skip = SKIP | u64::from(position & 0xff) << 8 | u64::from(skipped) << 16;
+    liar.ring(0).store(0, Ordering::Relaxed);
+    liar.ring(at).store(skip, Ordering::Release);
+    scene.turns(200);
+    let told = liar.theirs.as_ref().map(|t| t.word(CONSUMED).load(Ordering::Acquire));
+    assert_eq!(told, Some(u64::from(lines)), "the writer is not told that the skipped lines are free");
+    scene.post();
+    let header = Header { kind: Kind::Inline, flags: flag::TAGGED, len: 0, ack: 0, tag: 0, data: 0 };
+    let [first, second, third] = header.emit(lines);
+    liar.ring(1).store(second, Ordering::Relaxed);
+    liar.ring(2).store(third, Ordering::Relaxed);
+    liar.ring(LINE_WORDS).store(0, Ordering::Relaxed);
+    liar.ring(at).store(0, Ordering::Relaxed);
+    liar.ring(0).store(first, Ordering::Release);
+    let until = Deadline::new(5);
+    while scene.slots[0].posted {
+        scene.turns(1);
+        until.check(|| "the record behind the skip is never seen".into());
+    }
 }

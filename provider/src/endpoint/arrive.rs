@@ -50,6 +50,7 @@ impl Endpoint {
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
         // writer has just touched, would cost a hand-over before the application hears of the first.
         let budget = if self.poll.idle > 0 { 1 } else { BUDGET };
+        let before = peer.link.as_ref().map_or(0, |l| l.consumed());
         let mut taken = 0;
         let mut sound = true;
         while taken < budget {
@@ -62,9 +63,11 @@ impl Endpoint {
                 }
             }
         }
-        if taken > 0 {
+        let Some(link) = &mut peer.link else { return taken };
+        // Not "a record was taken": between a skip and the record behind it the writer may have stopped, and a watch that
+        // stayed on the skip's line would miss the record once that line is written anew.
+        if link.consumed() != before {
             peer.last_active = self.poll.tick;
-            let Some(link) = &mut peer.link else { return taken };
             link.tell();
             if peer.hot
                 && let Some((_, word)) = link.watch()

@@ -299,6 +299,12 @@ impl Link {
         }
     }
 
+    /// Lines of the inbound ring consumed since the start (wrapping).
+    #[inline]
+    pub fn consumed(&self) -> u32 {
+        self.inbound.as_ref().map_or(0, |i| i.rx.consumed())
+    }
+
     /// Publishes our position and the peer's credit, if it does not know them yet.
     #[inline]
     pub fn tell(&mut self) {
