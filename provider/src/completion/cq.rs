@@ -57,11 +57,6 @@ pub fn describe(error: Error, peer: Option<&Name>, pid: u32) -> String {
     }
 }
 
-enum Entry {
-    Done(Completion),
-    Failed(Box<ErrorEntry>),
-}
-
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqRead {
@@ -76,7 +71,12 @@ pub enum CqRead {
 /// A completion queue.
 #[derive(Default)]
 pub struct Cq {
-    entries: VecDeque<Entry>,
+    /// The successes, oldest first.
+    done: VecDeque<Completion>,
+    /// The failures, each with how many successes, counted from the queue's first, come before it.
+    failed: VecDeque<(u64, ErrorEntry)>,
+    /// Successes handed out since the start.
+    taken: u64,
     /// Endpoints bound to it.
     pub bound: usize,
 }
@@ -85,55 +85,58 @@ impl Cq {
     /// Adds a success.
     #[inline]
     pub fn push(&mut self, c: Completion) {
-        self.entries.push_back(Entry::Done(c));
+        self.done.push_back(c);
     }
 
     /// Adds a failure.
     #[cold]
     pub fn push_error(&mut self, e: ErrorEntry) {
-        self.entries.push_back(Entry::Failed(Box::new(e)));
+        self.failed.push_back((self.taken + self.done.len() as u64, e));
     }
 
     /// Entries waiting.
     #[inline]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.done.len() + self.failed.len()
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
+    }
+
+    /// Successes in front of the first failure.
+    #[inline]
+    fn clear(&self) -> usize {
+        match self.failed.front() {
+            None => self.done.len(),
+            Some((at, _)) => (at - self.taken) as usize,
+        }
     }
 
     /// Hands at most `max` successes to `sink`, in order, up to the first failure.
     #[inline]
     pub fn read(&mut self, max: usize, mut sink: impl FnMut(&Completion)) -> CqRead {
-        let mut n = 0;
-        while n < max {
-            match self.entries.front() {
-                Some(Entry::Done(c)) => sink(c),
-                Some(Entry::Failed(_)) if n == 0 => return CqRead::ErrorPending,
-                _ => break,
-            }
-            self.entries.pop_front();
-            n += 1;
+        let n = self.clear().min(max);
+        if n == 0 {
+            let failed = !self.failed.is_empty() && self.clear() == 0;
+            return if failed { CqRead::ErrorPending } else { CqRead::Empty };
         }
-        match n {
-            0 if max == 0 && matches!(self.entries.front(), Some(Entry::Failed(_))) => CqRead::ErrorPending,
-            0 => CqRead::Empty,
-            n => CqRead::Got(n),
-        }
+        let (front, back) = self.done.as_slices();
+        let in_front = n.min(front.len());
+        front[..in_front].iter().for_each(&mut sink);
+        back[..n - in_front].iter().for_each(sink);
+        if n == self.done.len() { self.done.clear() } else { drop(self.done.drain(..n)) }
+        self.taken += n as u64;
+        CqRead::Got(n)
     }
 
     /// Takes the failure at the front, if one is there.
     pub fn read_error(&mut self) -> Option<ErrorEntry> {
-        match self.entries.front() {
-            Some(Entry::Failed(_)) => match self.entries.pop_front() {
-                Some(Entry::Failed(e)) => Some(*e),
-                _ => None,
-            },
-            _ => None,
+        if self.clear() > 0 {
+            return None;
         }
+        self.failed.pop_front().map(|(_, e)| e)
     }
 }
 

@@ -9,10 +9,12 @@
 //! # How
 //!
 //! Entries live in a slab and are strung in order of age (`ordered.rs`). Almost every search
-//! ends within the first entries, so a search reads at most `SCAN_LIMIT` of them, oldest first.
-//! Only a search that gets no further than that builds a tuple-space index (`chains.rs`): receives
+//! ends within the first entries, so a search reads them oldest first. When searches go past
+//! `SCAN_LIMIT` entries, a tuple-space index is built (`chains.rs`): receives
 //! with one (`ignore`, directed or not) form a *class*; within a class, matching is equality of
 //! (`tag & !ignore`, source), so a hash map leads to the chain of equal entries, oldest first.
+//! [`Posted`] builds it only once such searches have cost as much as the index will (each adds `BUILD_COST`
+//! compares an entry), because every later operation pays for its upkeep; [`Unexpected`] builds it at once.
 //!
 //! * [`Posted`]: a receive is in one class. A message probes every class and takes the oldest head.
 //! * [`Unexpected`]: a message is in every class that receives have searched with so far.
@@ -37,7 +39,7 @@
 //! | post, push; remove | O(1) | O(1); O(c) hash operations when indexed |
 //! | find within the oldest `SCAN_LIMIT` | that many compares | that many compares |
 //! | find beyond, index there | O(c) probes | 1 probe |
-//! | find beyond, no index yet | O(n), once | O(n), once per class |
+//! | find beyond, no index yet | O(n); amortised as often as an index costs | O(n), once per class |
 //! | find with more than `MAX_CLASSES` masks | + the receives of the surplus masks | O(n) for the surplus masks |
 //! | get by id | O(1) | O(1) |
 //! | `find_by`, `remove_source`, `rename_source`, `drain` | O(n) | O(n) |
@@ -62,6 +64,9 @@ use crate::types::PeerId;
 /// A search that reads this many entries in vain turns to an index. About where the two cost
 /// the same (`benches/matching.rs`).
 const SCAN_LIMIT: usize = if cfg!(test) { 4 } else { 32 };
+
+/// What one entry adds to the cost of an index, in compares (`benches/matching.rs`).
+const BUILD_COST: usize = if cfg!(test) { 2 } else { 8 };
 
 /// An index is given up when no more entries than this are left.
 const DROP_AT: usize = if cfg!(test) { 1 } else { 4 };

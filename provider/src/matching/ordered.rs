@@ -192,6 +192,12 @@ impl<E> Ordered<E> {
         Some((id, &cell.entry))
     }
 
+    /// The oldest entry.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(Id, &E)> {
+        self.at(self.ends.head)
+    }
+
     /// All entries, oldest first.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &E)> {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::chains::{ChainKey, Chains};
 use super::ordered::{Id, Ordered};
-use super::{Class, DROP_AT, Key, MAX_CLASSES, SCAN_LIMIT};
+use super::{BUILD_COST, Class, DROP_AT, Key, MAX_CLASSES, SCAN_LIMIT};
 use crate::types::PeerId;
 
 /// Names one posted receive, and after its removal nothing.
@@ -15,6 +15,8 @@ pub struct PostId(Id);
 pub struct Posted<T> {
     queue: Ordered<Receive<T>>,
     index: Index,
+    /// Compares past [`SCAN_LIMIT`] since there was an index last, or few entries.
+    owed: usize,
 }
 
 struct Receive<T> {
@@ -108,6 +110,7 @@ impl<T> Posted<T> {
         Posted {
             queue: Ordered::new(),
             index: Index::default(),
+            owed: 0,
         }
     }
 
@@ -139,18 +142,36 @@ impl<T> Posted<T> {
     /// The oldest receive that this message fits. Does not remove it.
     #[inline]
     pub fn find(&mut self, tag: u64, src: PeerId) -> Option<PostId> {
-        if !self.index.live {
-            for (id, receive) in self.queue.iter().take(SCAN_LIMIT) {
-                if receive.key.matches(tag, src) {
-                    return Some(PostId(id));
-                }
-            }
-            if self.len() <= SCAN_LIMIT {
-                return None;
-            }
+        // What most searches find; no index is faster than this.
+        match self.queue.first() {
+            None => return None,
+            Some((id, receive)) if receive.key.matches(tag, src) => return Some(PostId(id)),
+            Some(_) => {}
+        }
+        self.find_further(tag, src)
+    }
+
+    #[inline(never)]
+    fn find_further(&mut self, tag: u64, src: PeerId) -> Option<PostId> {
+        if self.index.live {
+            return self.probe(tag, src);
+        }
+        let mut scanned = 0;
+        let found = self.queue.iter().inspect(|_| scanned += 1).find(|(_, receive)| receive.key.matches(tag, src));
+        let found = found.map(|(id, _)| PostId(id));
+        self.owe(scanned);
+        found
+    }
+
+    /// A search read `scanned` entries. An index is built when such searches have cost as much as building it does, so that
+    /// one odd message in a long queue does not make every other operation pay for it.
+    #[inline]
+    fn owe(&mut self, scanned: usize) {
+        self.owed += scanned.saturating_sub(SCAN_LIMIT);
+        if self.owed > BUILD_COST * self.len() {
+            self.owed = 0;
             self.build_index();
         }
-        self.probe(tag, src)
     }
 
     /// The oldest of what each class has for this message.
@@ -196,12 +217,19 @@ impl<T> Posted<T> {
     pub fn remove(&mut self, id: PostId) -> Option<T> {
         let receive = self.queue.remove(id.0)?;
         if self.index.live {
-            self.index.leave(receive.class, &receive.key, id.0.slot);
-            if self.len() <= DROP_AT {
-                self.drop_index();
-            }
+            self.leave_index(receive.class, &receive.key, id.0.slot);
+        } else if self.len() <= DROP_AT {
+            self.owed = 0;
         }
         Some(receive.item)
+    }
+
+    #[inline(never)]
+    fn leave_index(&mut self, class: u8, key: &Key, slot: u32) {
+        self.index.leave(class, key, slot);
+        if self.len() <= DROP_AT {
+            self.drop_index();
+        }
     }
 
     /// The oldest receive that satisfies a predicate.

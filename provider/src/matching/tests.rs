@@ -115,6 +115,14 @@ fn keys_of_any_shape_are_spread() {
 }
 
 /// An index is given up once few entries are left, and comes back when there are many again.
+/// Long searches, until they have cost what an index costs.
+fn search_in_vain(posted: &mut Posted<u64>) {
+    for _ in 0..=BUILD_COST * posted.len() / (posted.len() - SCAN_LIMIT) {
+        assert!(posted.find(99, PEER).is_none());
+    }
+    assert!(posted.footprint().2, "no index after many long searches");
+}
+
 #[test]
 fn indexes_go_and_come() {
     let mut posted = Posted::new();
@@ -124,7 +132,8 @@ fn indexes_go_and_come() {
             posted.post(key(n, 0, None), n);
             held.push(n, PEER, n);
         }
-        assert!(posted.find(99, PEER).is_none() && posted.footprint().2);
+        assert!(posted.find(99, PEER).is_none() && !posted.footprint().2, "one odd message is no reason for an index");
+        search_in_vain(&mut posted);
         assert!(held.find(&key(99, 0, None)).is_none() && held.footprint().2 == 1);
         for n in 0..10 {
             let indexed = 10 - n > DROP_AT as u64;
@@ -170,7 +179,7 @@ fn cancelled_receives_leave_nothing_behind() {
     for n in 0..20 {
         posted.post(key(n, 0, None), n);
     }
-    assert_eq!(posted.find(99, PEER), None);
+    search_in_vain(&mut posted);
     for n in 0..10_000 {
         let same = posted.post(key(5, 0, None), n);
         let fresh = posted.post(key(1000 + n, 0, Some(7)), n);
@@ -223,5 +232,5 @@ fn surplus_masks_are_scanned_and_classes_change_hands() {
             posted.remove(id);
         }
     });
-    assert!(spent <= 8 * 1000, "{spent} compares");
+    assert!(spent <= 9 * 1000, "{spent} compares"); // the oldest, and the eight surplus ones
 }

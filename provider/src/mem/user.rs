@@ -5,7 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: raw application pointers are stored and copied through here and nowhere else.
 
-use smallvec::SmallVec;
+use core::ops::Deref;
 
 /// One contiguous piece of application memory.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,43 @@ pub struct UserSeg {
 // any thread, as the contract of `UserSeg::new` does not tie the memory to a thread.
 unsafe impl Send for UserSeg {}
 
-/// The segments of one operation, kept while it is pending. One segment needs no heap.
-pub type UserIov = SmallVec<[UserSeg; 1]>;
+/// The segments of one operation, kept while it is pending. One segment, the common case, needs no heap and moves as two words.
+#[derive(Debug)]
+pub struct UserIov(Segs);
+
+#[derive(Debug)]
+enum Segs {
+    One(UserSeg),
+    Many(Box<[UserSeg]>),
+}
+
+impl From<&[UserSeg]> for UserIov {
+    #[inline]
+    fn from(iov: &[UserSeg]) -> UserIov {
+        match iov {
+            [one] => UserIov(Segs::One(*one)),
+            many => UserIov(Segs::Many(many.into())),
+        }
+    }
+}
+
+impl FromIterator<UserSeg> for UserIov {
+    fn from_iter<I: IntoIterator<Item = UserSeg>>(segments: I) -> UserIov {
+        UserIov(Segs::Many(segments.into_iter().collect()))
+    }
+}
+
+impl Deref for UserIov {
+    type Target = [UserSeg];
+
+    #[inline]
+    fn deref(&self) -> &[UserSeg] {
+        match &self.0 {
+            Segs::One(one) => core::slice::from_ref(one),
+            Segs::Many(many) => many,
+        }
+    }
+}
 
 impl UserSeg {
     /// Wraps application memory.
@@ -54,6 +89,7 @@ impl UserSeg {
 }
 
 /// Total bytes of a segment list.
+#[inline]
 pub fn total_len(iov: &[UserSeg]) -> usize {
     match iov {
         [one] => one.len,
@@ -63,7 +99,10 @@ pub fn total_len(iov: &[UserSeg]) -> usize {
 
 /// The list that covers bytes `skip..skip+len` of `iov`.
 pub fn window(iov: &[UserSeg], mut skip: usize, mut len: usize) -> UserIov {
-    let mut out = UserIov::new();
+    if let [one] = iov {
+        return UserIov(Segs::One(one.part(skip, len)));
+    }
+    let mut out = Vec::new();
     for seg in iov {
         if skip >= seg.len {
             skip -= seg.len;
@@ -77,7 +116,7 @@ pub fn window(iov: &[UserSeg], mut skip: usize, mut len: usize) -> UserIov {
             break;
         }
     }
-    out
+    out.into_iter().collect()
 }
 
 /// Calls `copy(segment pointer, offset from start of the window, bytes)` for each contiguous piece of
@@ -206,7 +245,7 @@ mod tests {
             let total: usize = cuts.iter().sum();
             let mut bytes: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251) as u8).collect();
             let flat = bytes.clone();
-            let mut iov = UserIov::new();
+            let mut iov = Vec::new();
             let mut rest = &mut bytes[..];
             for c in &cuts {
                 let (a, b) = rest.split_at_mut(*c);

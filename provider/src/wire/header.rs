@@ -44,13 +44,27 @@ impl Kind {
         }
     }
 
-    fn flags(self) -> u8 {
-        match self {
-            Kind::Inline | Kind::Eager | Kind::Rts => flag::TAGGED | flag::CQ_DATA,
-            Kind::Data | Kind::Cts => 0,
-        }
-    }
 }
+
+/// What a record of one kind may say.
+struct Rule {
+    kind: Kind,
+    flags: u8,
+    /// Fewest and most payload bytes.
+    len: (u16, u16),
+}
+
+/// By the kind's number; nothing for numbers that no rustmx writes.
+const RULES: [Option<Rule>; 16] = {
+    const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
+    let mut rules = [const { None }; 16];
+    rules[Kind::Inline as usize] = Some(Rule { kind: Kind::Inline, flags: MESSAGE, len: (0, INLINE_MAX as u16) });
+    rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE, len: (0, u16::MAX) });
+    rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE, len: (0, u16::MAX) });
+    rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: 0, len: (1, u16::MAX) });
+    rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: 0, len: (0, 0) });
+    rules
+};
 
 /// Flag bits of word 0.
 pub mod flag {
@@ -117,31 +131,20 @@ impl Header {
     #[inline]
     pub fn parse(words: Words, position: u32, room: u32) -> Result<Header, BadHeader> {
         let first = words[0];
-        let kind = match first & 0xf {
-            2 => Kind::Inline,
-            3 => Kind::Eager,
-            4 => Kind::Rts,
-            5 => Kind::Data,
-            6 => Kind::Cts,
-            _ => return Err(BadHeader),
-        };
+        let Some(rule) = &RULES[(first & 0xf) as usize] else { return Err(BadHeader) };
         let header = Header {
-            kind,
+            kind: rule.kind,
             flags: (first >> 4 & 0xf) as u8,
             len: (first >> 16) as u16,
             ack: (first >> 32) as u32,
             tag: words[1],
             data: words[2],
         };
-        let sound = header.flags & !kind.flags() == 0
-            && (first >> 8 & 0xff) as u32 == position & 0xff
-            && header.lines() <= room
-            && match kind {
-                Kind::Inline => header.len as usize <= INLINE_MAX,
-                Kind::Cts => header.len == 0,
-                Kind::Data => header.len > 0,
-                _ => true,
-            };
+        let sound = header.flags & !rule.flags == 0
+            && (first >> 8) as u8 == position as u8
+            && rule.len.0 <= header.len
+            && header.len <= rule.len.1
+            && header.lines() <= room;
         if sound { Ok(header) } else { Err(BadHeader) }
     }
 }
