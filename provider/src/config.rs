@@ -66,6 +66,8 @@ table! {
     eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
     /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
     hot_peers: Kind::Count, 8, 1, 64;
+    /// Whether reads and writes of a peer's memory go through the kernel, without the peer: auto does where the kernel allows it.
+    cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
     /// How long first contact with a peer may take before the operations that wait for it fail.
     connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
     /// How long closing an endpoint may wait to hand over what it accepted.

@@ -6,11 +6,12 @@
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
-use crate::endpoint::{Endpoint, EpAttr, Out, RecvArgs, SendArgs};
+use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::peer::av::AddressVector;
 use crate::peer::name::Name;
+use crate::region::{Region, Regions};
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::fork;
@@ -37,6 +38,7 @@ pub struct Domain {
     cqs: Slab<Cq>,
     cntrs: Slab<Counter>,
     eps: Slab<Endpoint>,
+    regions: Regions,
     idle: u64,
     yields: Yield,
     /// The last turn was idle, and others wait for the core.
@@ -45,7 +47,7 @@ pub struct Domain {
 
 macro_rules! lend {
     ($self:ident) => {
-        &mut Out { cqs: &mut $self.cqs, cntrs: &mut $self.cntrs }
+        &mut Out { cqs: &mut $self.cqs, cntrs: &mut $self.cntrs, regions: &$self.regions }
     };
 }
 
@@ -63,7 +65,7 @@ impl Domain {
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields, tired: false }
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
@@ -249,7 +251,13 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        self.ep(ep)?.enable()
+        let table = self.regions.table_address();
+        let ep = self.ep(ep)?;
+        ep.enable(table)?;
+        if ep.counts_remote() {
+            self.regions.want_events();
+        }
+        Ok(())
     }
 
     /// The endpoint's name.
@@ -309,6 +317,59 @@ impl Domain {
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
         ep.recv(lend!(self), args)
+    }
+
+    /// Reads or writes memory of a peer (fi_rma(3)).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn rma(&mut self, ep: EpId, args: &RmaArgs<'_>) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
+        ep.rma(lend!(self), args)
+    }
+
+    /// Combines values in memory of a peer with ours (fi_atomic(3)).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::Unsupported`] for what fi_atomicvalid denies.
+    pub fn atomic(&mut self, ep: EpId, args: &AtomicArgs<'_>) -> Result<()> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
+        ep.atomic(lend!(self), args)
+    }
+
+    /// Lets peers reach memory under a key, or under an unused key if none is given (fi_mr(3)). Returns the key.
+    ///
+    /// # Errors
+    /// [`Error::KeyInUse`].
+    pub fn mr_register(&mut self, key: Option<u64>, region: Region) -> Result<u64> {
+        let key = key.unwrap_or_else(|| self.regions.free_key());
+        self.regions.register(key, region)?;
+        Ok(key)
+    }
+
+    /// Withdraws a region.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none.
+    pub fn mr_close(&mut self, key: u64) -> Result<()> {
+        self.regions.close(key)
+    }
+
+    /// Counts what peers do to a region (fi_mr_bind).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such region or counter.
+    pub fn mr_bind_cntr(&mut self, key: u64, cntr: CntrId) -> Result<()> {
+        if !self.cntrs.contains(cntr.0) {
+            return Err(Error::Invalid);
+        }
+        self.regions.bind_counter(key, cntr)
     }
 
     /// Cancels a posted receive.

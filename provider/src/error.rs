@@ -59,6 +59,21 @@ pub enum Error {
     /// Out of memory, descriptors or another resource of the machine.
     #[error("out of memory or file descriptors; check ulimit -n and the memory limit of the container")]
     NoResources,
+    /// A region is already registered under this key.
+    #[error("a region is already registered under this key; close it first")]
+    KeyInUse,
+    /// The target has no region with this key.
+    #[error("the target has no memory region with this key (not registered yet, or closed)")]
+    NoKey,
+    /// The region does not grant this access to peers.
+    #[error("the memory region does not allow this access; register it with FI_REMOTE_READ or FI_REMOTE_WRITE")]
+    NoRight,
+    /// The request reaches past the region.
+    #[error("the request reaches past the end of the memory region")]
+    OutOfBounds,
+    /// The target's memory is not mapped.
+    #[error("memory of the region is not mapped in the target any more")]
+    Unmapped,
     /// The object is still used by another one.
     #[error("the object is still in use")]
     Busy,

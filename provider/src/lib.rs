@@ -11,7 +11,7 @@
 //! | 0 words | `types` `error` `config` `stats` `log` |
 //! | 1 machine | `sys` `mem` |
 //! | 2 formats | `shm` `wire` |
-//! | 3 bookkeeping, transport | `peer` `completion` `matching` · `transport` |
+//! | 3 bookkeeping, transport | `peer` `completion` `matching` `region` · `transport` |
 //! | 4 protocols | `request` `protocol` |
 //! | 5 choice | `select` |
 //! | 6 engine | `endpoint` `domain` |
@@ -28,7 +28,7 @@ engine! {
     types error config stats log
     sys
     wire
-    peer completion matching transport
+    peer completion matching region transport
     request protocol
     select
     endpoint domain
@@ -39,12 +39,18 @@ pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
     config::Config,
     domain::Domain,
-    endpoint::{EpAttr, RecvArgs, SendArgs},
+    endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},
     mem::user::UserSeg,
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
+    protocol::one_sided::{MAX_PLACES, Order},
+    region::Region,
+    region::execute::{MAX_BYTES as ATOMIC_MAX, is_valid as is_valid_atomic},
     sys::cpu::yield_core,
-    types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
+    types::{
+        Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
+        MAX_MSG, OpFlags, RemoteSeg, UserCtx,
+    },
 };

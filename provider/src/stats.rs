@@ -34,6 +34,12 @@ counters! {
     ring_full;
     /// Messages that arrived before their receive was posted.
     unexpected;
+    /// Reads and writes of a peer's memory that needed nothing of the peer.
+    direct;
+    /// Reads and writes of a peer's memory that the peer's engine carried out.
+    one_sided;
+    /// Atomic operations.
+    atomics;
     /// Peers connected.
     peers;
     /// Peers lost: died, closed while something waited for them, or disconnected.
@@ -56,7 +62,7 @@ impl Stats {
 
     /// Whether the endpoint ever carried a message.
     pub fn used(&self) -> bool {
-        self.sent + self.received > 0
+        self.sent + self.received + self.direct + self.one_sided + self.atomics > 0
     }
 
     /// One line for people and scripts.

@@ -48,10 +48,22 @@ bitflags! {
         const MSG = 1 << 1;
         /// A tagged message.
         const TAGGED = 1 << 3;
+        /// Remote memory access.
+        const RMA = 1 << 2;
+        /// An atomic operation.
+        const ATOMIC = 1 << 4;
+        /// Memory of a peer was read.
+        const READ = 1 << 8;
+        /// Memory of a peer was written.
+        const WRITE = 1 << 9;
         /// A receive.
         const RECV = 1 << 10;
         /// A send.
         const SEND = 1 << 11;
+        /// A peer read our memory.
+        const REMOTE_READ = 1 << 12;
+        /// A peer wrote our memory.
+        const REMOTE_WRITE = 1 << 13;
         /// A multi-receive buffer was given back to the application.
         const MULTI_RECV = 1 << 16;
         /// `data` holds what the sender attached.
@@ -109,6 +121,148 @@ bitflags! {
         /// RMA writes by others.
         const REMOTE_WRITE = 1 << 13;
     }
+}
+
+bitflags! {
+    /// What peers may do with a region (fi_mr(3)); libfabric's bit values.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Access: u64 {
+        /// Read it.
+        const REMOTE_READ = 1 << 12;
+        /// Write it.
+        const REMOTE_WRITE = 1 << 13;
+        /// Not a right: peers name it by virtual address, not by offset.
+        const BY_ADDRESS = 1 << 63;
+    }
+}
+
+/// A piece of a peer's memory, as fi_rma(3) names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSeg {
+    /// Offset from the region's start, or virtual address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: usize,
+    /// The region's key.
+    pub key: u64,
+}
+
+macro_rules! numbered {
+    ($(#[doc = $help:literal])+ $name:ident: $( $(#[doc = $what:literal])+ $variant:ident = $number:literal, )*) => {
+        $(#[doc = $help])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $( $(#[doc = $what])+ $variant = $number, )* }
+
+        impl $name {
+            /// The one with libfabric's number `n`.
+            pub fn from_number(n: u32) -> Option<$name> {
+                match n {
+                    $( $number => Some($name::$variant), )*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// What an atomic operation does (fi_atomic(3)). The numbers are those of `enum fi_op`.
+    AtomicOp:
+    /// The smaller value.
+    Min = 0,
+    /// The larger value.
+    Max = 1,
+    /// Their sum; integers wrap.
+    Sum = 2,
+    /// Their product; integers wrap.
+    Prod = 3,
+    /// 1 if one of them is not zero, else 0.
+    LogicalOr = 4,
+    /// 1 if both are not zero, else 0.
+    LogicalAnd = 5,
+    /// The union of their bits.
+    BitOr = 6,
+    /// Their common bits.
+    BitAnd = 7,
+    /// 1 if exactly one of them is not zero, else 0.
+    LogicalXor = 8,
+    /// The bits in which they differ.
+    BitXor = 9,
+    /// Nothing; the value is fetched.
+    Read = 10,
+    /// The operand.
+    Write = 11,
+    /// The operand if the comparand equals the value.
+    Swap = 12,
+    /// The operand if the comparand differs.
+    SwapNe = 13,
+    /// The operand if comparand <= value.
+    SwapLe = 14,
+    /// The operand if comparand < value.
+    SwapLt = 15,
+    /// The operand if comparand >= value.
+    SwapGe = 16,
+    /// The operand if comparand > value.
+    SwapGt = 17,
+    /// The operand in the bits that the comparand sets.
+    MaskedSwap = 18,
+}
+
+numbered! {
+    /// What an atomic operation works on. The numbers are those of `enum fi_datatype`.
+    AtomicType:
+    /// 8-bit integer.
+    I8 = 0,
+    /// 8-bit natural number.
+    U8 = 1,
+    /// 16-bit integer.
+    I16 = 2,
+    /// 16-bit natural number.
+    U16 = 3,
+    /// 32-bit integer.
+    I32 = 4,
+    /// 32-bit natural number.
+    U32 = 5,
+    /// 64-bit integer.
+    I64 = 6,
+    /// 64-bit natural number.
+    U64 = 7,
+    /// Single precision.
+    F32 = 8,
+    /// Double precision.
+    F64 = 9,
+    /// Complex number of single precision.
+    ComplexF32 = 10,
+    /// Complex number of double precision.
+    ComplexF64 = 11,
+    /// 128-bit integer.
+    I128 = 14,
+    /// 128-bit natural number.
+    U128 = 15,
+}
+
+impl AtomicType {
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            AtomicType::I8 | AtomicType::U8 => 1,
+            AtomicType::I16 | AtomicType::U16 => 2,
+            AtomicType::I32 | AtomicType::U32 | AtomicType::F32 => 4,
+            AtomicType::I64 | AtomicType::U64 | AtomicType::F64 | AtomicType::ComplexF32 => 8,
+            AtomicType::ComplexF64 | AtomicType::I128 | AtomicType::U128 => 16,
+        }
+    }
+}
+
+/// What an atomic operation gives back (fi_atomic(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicForm {
+    /// Nothing.
+    Base = 0,
+    /// The value before.
+    Fetch = 1,
+    /// The value before; changed only if a comparison says so.
+    Compare = 2,
 }
 
 /// A completion queue of a domain.

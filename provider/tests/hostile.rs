@@ -95,7 +95,7 @@ impl Liar {
     fn write(&mut self, kind: Kind, tag: u64, data: u64, body: [u64; 2], payload: &mut [u8]) -> bool {
         let iov = [seg(payload)];
         let flags = if kind.body() > 0 || matches!(kind, Kind::Inline | Kind::Eager) { flag::TAGGED } else { 0 };
-        let draft = Draft { kind, flags, tag, data, body, iov: &iov, skip: 0, len: payload.len() };
+        let draft = Draft { kind, flags, tag, data, body, iov: &iov, skip: 0, len: payload.len(), bytes: &[] };
         self.link.send(&draft, Class::Control).is_ok()
     }
 

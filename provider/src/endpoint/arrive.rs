@@ -7,6 +7,7 @@ use super::report::Reporter;
 use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
+use crate::protocol::one_sided::OneSided;
 use crate::protocol::{Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
@@ -75,7 +76,7 @@ impl Endpoint {
             {
                 watch.word = word;
             }
-            if peer.streams.has_work() {
+            if peer.has_work() {
                 self.push(out, id);
             }
         }
@@ -134,11 +135,36 @@ impl Desk<'_> {
                 }
             }
             Kind::Cts => peer.streams.on_cts(&header)?,
+            Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,
         }
         if let Some(link) = &mut peer.link {
             link.consume(&header);
         }
         Ok(true)
+    }
+
+    #[inline(never)]
+    fn one_sided(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let served = match header.kind {
+            Kind::Put => peer.one_sided.on_put(link, header, out.regions)?,
+            Kind::Get => peer.one_sided.on_get(link, header, out.regions)?,
+            Kind::Atomic => peer.one_sided.on_atomic(link, header, out.regions)?,
+            Kind::Event => Some(OneSided::on_event(link, header)),
+            _ => {
+                if let Some(done) = peer.one_sided.on_answer(link, header)? {
+                    match done.failed {
+                        None => self.report.sent(out, &done.req),
+                        Some(why) => self.report.send_failed(out, &done.req, why, peer.culprit()),
+                    }
+                }
+                None
+            }
+        };
+        if let Some(touched) = served {
+            self.report.touched(out, &touched);
+        }
+        Ok(())
     }
 
     /// [`message`](Self::message), out of the way of the protocol that counts nanoseconds.

@@ -75,6 +75,7 @@ impl Endpoint {
             let peer = self.peers.get_mut(id);
             peer.link = Some(link);
             peer.contact = Contact::Greeted;
+            peer.pid = std::process::id();
             self.start_polling(id);
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`send`](self) `send.rs` | the hot way down: route, choose, start |
+//! | `rma.rs` | memory of peers, and what peers do to ours |
 //! | `recv.rs` | post, peek, claim, discard, cancel |
 //! | `arrive.rs` | the hot way up: poll rings, match, deliver |
 //! | `progress.rs` | one turn: hot rings, the bell, streams, acknowledgements, sockets |
@@ -22,10 +23,12 @@ mod peers;
 mod progress;
 mod recv;
 mod report;
+mod rma;
 mod send;
 
 pub use recv::RecvArgs;
 pub use report::Out;
+pub use rma::{AtomicArgs, RmaArgs};
 pub use send::SendArgs;
 
 use crate::config::Config;
@@ -217,14 +220,14 @@ impl Endpoint {
     }
 
     /// Gives the endpoint its name and starts to listen.
-    pub(crate) fn enable(&mut self) -> Result<()> {
+    pub(crate) fn enable(&mut self, table: u64) -> Result<()> {
         if self.name.is_some() {
             return Ok(());
         }
         if self.av.is_none() || !self.report.has_queues() {
             return Err(Error::BadState);
         }
-        let named = |service| Name::new(host::random() | 1, self.index, host::id(), service);
+        let named = |service| Name::new(host::random() | 1, self.index, host::id(), service).with_table(table);
         let mut name = named(self.attr.service);
         let local = match Local::open(&name) {
             Err(Error::AddressInUse) if contact::own_service(self.attr.service) => {
@@ -246,6 +249,11 @@ impl Endpoint {
             format!("endpoint {name} is open; {} bytes of ring for each peer and direction; protocols by size:\n{s}", self.segment_bytes)
         });
         Ok(())
+    }
+
+    /// Whether a counter of it counts what peers do to our memory.
+    pub(crate) fn counts_remote(&self) -> bool {
+        self.report.counts_remote()
     }
 
     /// Its name, once enabled.

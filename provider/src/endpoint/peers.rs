@@ -7,6 +7,8 @@
 use crate::error::{Error, Result};
 use crate::peer::av::AddressVector;
 use crate::peer::name::{Identity, Name};
+use crate::protocol::direct::Direct;
+use crate::protocol::one_sided::OneSided;
 use crate::protocol::stream::Streams;
 use crate::request::SendReq;
 use crate::transport::link::Link;
@@ -40,6 +42,8 @@ pub(super) struct Peer {
     /// Our segment's descriptor until it has been handed over.
     pub segment: Option<OwnedFd>,
     pub streams: Streams,
+    pub one_sided: OneSided,
+    pub direct: Direct,
     pub sockets: SmallVec<[OwnedFd; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
@@ -67,6 +71,8 @@ impl Peer {
             link: None,
             segment: None,
             streams: Streams::new(fragment),
+            one_sided: OneSided::default(),
+            direct: Direct::default(),
             sockets: SmallVec::new(),
             canonical: id,
             await_contact: Vec::new(),
@@ -84,6 +90,12 @@ impl Peer {
     #[inline]
     pub fn can_send(&self) -> bool {
         self.link.is_some() && !matches!(self.contact, Contact::Gone(_))
+    }
+
+    /// Whether records wait for room in the ring.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.streams.has_work() || self.one_sided.has_work()
     }
 
     pub fn culprit(&self) -> super::report::Culprit {

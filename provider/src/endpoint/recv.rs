@@ -188,7 +188,7 @@ impl Endpoint {
         let Some(link) = &mut peer.link else { return };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
         let delivery = deliver_held(&mut wire, msg.held, msg.env, req);
-        if peer.streams.has_work() {
+        if peer.has_work() {
             self.push(out, via);
         }
         if let Delivery::Done(received) = delivery {
@@ -203,7 +203,7 @@ impl Endpoint {
         let Some(link) = &mut peer.link else { return };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
         discard_held(&mut wire, msg.held);
-        if peer.streams.has_work() {
+        if peer.has_work() {
             self.push(out, msg.via);
         }
         self.bury(msg.via);

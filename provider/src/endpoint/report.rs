@@ -4,6 +4,8 @@ use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, ErrorEntry};
 use crate::error::{Error, Result};
 use crate::peer::name::Name;
+use crate::protocol::one_sided::Touched;
+use crate::region::Regions;
 use crate::request::{Envelope, RecvReq, SendReq};
 use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, OpFlags, UserCtx};
 use slab::Slab;
@@ -15,6 +17,8 @@ pub struct Out<'a> {
     pub cqs: &'a mut Slab<Cq>,
     /// Counters.
     pub cntrs: &'a mut Slab<Counter>,
+    /// Memory that peers may reach.
+    pub regions: &'a Regions,
 }
 
 #[derive(Clone, Copy)]
@@ -47,6 +51,17 @@ impl FailedRecv {
     /// One whose message broke off. `more` is added to the entry's flags.
     pub fn broken_off(ctx: UserCtx, env: Envelope, more: CompFlags) -> FailedRecv {
         FailedRecv { ctx, env, more }
+    }
+}
+
+/// What a finished operation of ours counts as.
+fn initiated(req: &SendReq) -> CntrEvents {
+    if req.flags.contains(CompFlags::READ) {
+        CntrEvents::READ
+    } else if req.flags.contains(CompFlags::WRITE) {
+        CntrEvents::WRITE
+    } else {
+        CntrEvents::SEND
     }
 }
 
@@ -124,7 +139,7 @@ impl Reporter {
     #[inline]
     pub fn sent(&self, out: &mut Out<'_>, req: &SendReq) {
         if !self.cntrs.is_empty() {
-            self.count(out, CntrEvents::SEND, false);
+            self.count(out, initiated(req), false);
         }
         if req.report
             && let Some(b) = self.tx
@@ -136,7 +151,7 @@ impl Reporter {
 
     #[cold]
     pub fn send_failed(&self, out: &mut Out<'_>, req: &SendReq, error: Error, culprit: Culprit) {
-        self.count(out, CntrEvents::SEND, true);
+        self.count(out, initiated(req), true);
         if req.quiet {
             return;
         }
@@ -196,6 +211,26 @@ impl Reporter {
         let c = Self::record(failed.ctx, &failed.env, 0, Addr::UNSPEC);
         let c = Completion { flags: c.flags | failed.more, ..c };
         self.recv_error(out, ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid });
+    }
+
+    /// A peer read or wrote our memory; with data, that is an entry.
+    pub fn touched(&self, out: &mut Out<'_>, touched: &Touched) {
+        let Touched { write, len, key, data } = *touched;
+        self.count(out, if write { CntrEvents::REMOTE_WRITE } else { CntrEvents::REMOTE_READ }, false);
+        if let Some(counter) = out.regions.counter(key).and_then(|c| out.cntrs.get_mut(c.0)) {
+            counter.ok += 1;
+        }
+        if let Some(data) = data
+            && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
+        {
+            let flags = CompFlags::RMA | CompFlags::REMOTE_WRITE | CompFlags::REMOTE_CQ_DATA;
+            cq.push(Completion { ctx: UserCtx(0), flags, len, buf: 0, data, tag: 0, src: Addr::UNSPEC });
+        }
+    }
+
+    /// Whether some counter counts what peers do.
+    pub fn counts_remote(&self) -> bool {
+        self.cntrs.iter().any(|c| c.1.intersects(CntrEvents::REMOTE_READ | CntrEvents::REMOTE_WRITE))
     }
 
     /// A peek found (and perhaps claimed or dropped) a message.

@@ -138,8 +138,13 @@ impl Endpoint {
         let mut done = smallvec::SmallVec::<[(SendReq, u32); 4]>::new();
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return 0 };
+        let answered = match peer.one_sided.has_work() {
+            true => peer.one_sided.push(link, out.regions, self.config.fragment as usize),
+            false => Ok(0),
+        };
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
-        if peer.streams.has_work() && !peer.in_busy {
+        let pushed = answered.and_then(|n| pushed.map(|m| n + m));
+        if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
             self.poll.busy.push(id);
         }

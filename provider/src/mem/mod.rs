@@ -5,6 +5,8 @@ pub mod atomic;
 #[cfg(not(loom))]
 pub mod pool;
 #[cfg(not(loom))]
+pub mod remote;
+#[cfg(not(loom))]
 pub mod shared;
 #[cfg(not(loom))]
 pub mod user;

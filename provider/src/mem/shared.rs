@@ -77,6 +77,13 @@ impl SharedMem {
         unsafe { user::gather(iov, skip, len, self.at(offset, len)) };
     }
 
+    /// Copies private bytes to `offset`.
+    pub fn fill_bytes(&self, offset: usize, bytes: &[u8]) {
+        assert!(self.writable);
+        // SAFETY: `at` checked the range; the mapping is writable; private bytes do not overlap our segments.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
+    }
+
     /// Copies `len` bytes at `offset` to application memory (`iov` from `skip` on). Returns the bytes that fitted.
     #[inline]
     pub fn drain(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {

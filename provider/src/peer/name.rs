@@ -1,7 +1,7 @@
-//! The name of an endpoint: 48 bytes, the same length for every endpoint of a job (`docs/adr/0005-names.md`).
+//! The name of an endpoint: 56 bytes, the same length for every endpoint of a job (`docs/adr/0005-names.md`).
 //!
 //! ```text
-//!  0  4  "rmx" 0x01            magic and version of this format
+//!  0  4  "rmx" 0x02            magic and version of this format
 //!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port
 //!  5  1  zero
 //!  6  2  port, network order   of the service, and of the TCP side; 0: none
@@ -10,6 +10,7 @@
 //! 28  4  endpoint index        within its process
 //! 32  8  nonce                 random for each endpoint; 0 in a contact
 //! 40  8  host id               equal where abstract sockets reach; 0 in a contact
+//! 48  8  table                 where its memory regions are listed, in its address space (`region::table`); 0: nowhere
 //! ```
 //! The nonce makes the name that of *this* endpoint of *this* process: a restarted process, another endpoint, or the
 //! same loopback address on another host has another one.
@@ -20,11 +21,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Bytes of a name.
-pub const NAME_LEN: usize = 48;
+pub const NAME_LEN: usize = 56;
 /// `addr_format` of rustmx names: private to the provider (`FI_PROV_SPECIFIC`, the top bit).
 pub const NAME_FORMAT: u32 = 1 << 31 | 0x0072_6d78;
 
-const MAGIC: [u8; 4] = *b"rmx\x01";
+const MAGIC: [u8; 4] = *b"rmx\x02";
 const CONTACT: u8 = 1;
 const BY_PORT: u8 = 2;
 
@@ -56,6 +57,7 @@ pub struct Name {
     index: u32,
     nonce: u64,
     host: u64,
+    table: u64,
 }
 
 impl Name {
@@ -64,12 +66,12 @@ impl Name {
         debug_assert!(nonce != 0);
         let s = service.unwrap_or(Service { ip: Ipv6Addr::UNSPECIFIED.into(), scope_id: 0, port: 0 });
         let flags = if service.is_some() { BY_PORT } else { 0 };
-        Name { flags, port: s.port, ip: v6(s.ip), scope_id: s.scope_id, index, nonce, host }
+        Name { flags, port: s.port, ip: v6(s.ip), scope_id: s.scope_id, index, nonce, host, table: 0 }
     }
 
     /// The contact address of a service: whoever listens there; its identity is learnt at first contact.
     pub fn contact(ip: IpAddr, scope_id: u32, port: u16) -> Name {
-        Name { flags: CONTACT | BY_PORT, port, ip: v6(ip), scope_id, index: 0, nonce: 0, host: 0 }
+        Name { flags: CONTACT | BY_PORT, port, ip: v6(ip), scope_id, index: 0, nonce: 0, host: 0, table: 0 }
     }
 
     /// Reads a name that came from outside.
@@ -90,6 +92,7 @@ impl Name {
             index: u32_at(28),
             nonce: u64_at(32),
             host: u64_at(40),
+            table: u64_at(48),
         };
         let contact = name.is_contact();
         let sound = b[..4] == MAGIC
@@ -97,11 +100,12 @@ impl Name {
             && b[5] == 0
             && (name.nonce == 0) == contact
             && (name.host == 0) == contact
+            && (name.table == 0 || !contact)
             && (name.flags & BY_PORT == 0 || name.port != 0);
         if sound { Ok(name) } else { Err(Error::Invalid) }
     }
 
-    /// The 48 bytes.
+    /// The 56 bytes.
     pub fn to_bytes(&self) -> [u8; NAME_LEN] {
         let mut b = [0; NAME_LEN];
         b[..4].copy_from_slice(&MAGIC);
@@ -111,7 +115,8 @@ impl Name {
         b[24..28].copy_from_slice(&self.scope_id.to_le_bytes());
         b[28..32].copy_from_slice(&self.index.to_le_bytes());
         b[32..40].copy_from_slice(&self.nonce.to_le_bytes());
-        b[40..].copy_from_slice(&self.host.to_le_bytes());
+        b[40..48].copy_from_slice(&self.host.to_le_bytes());
+        b[48..].copy_from_slice(&self.table.to_le_bytes());
         b
     }
 
@@ -139,6 +144,16 @@ impl Name {
         }
     }
 
+    /// The same endpoint, with its table of regions at `table`.
+    pub fn with_table(self, table: u64) -> Name {
+        Name { table, ..self }
+    }
+
+    /// Where its regions are listed in its address space; 0: not known.
+    pub fn table(&self) -> u64 {
+        self.table
+    }
+
     /// Port of the service and of the TCP side, 0 if none.
     pub fn port(&self) -> u16 {
         self.port
@@ -163,7 +178,7 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// `rustmx://ADDRESS[%SCOPE]:PORT[#INDEX/NONCE@HOST]`, with `+` before the port of an endpoint that listens by port.
+/// `rustmx://ADDRESS[%SCOPE]:PORT[#INDEX/NONCE@HOST/TABLE]`, with `+` before the port of an endpoint that listens by port.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rustmx://")?;
@@ -177,7 +192,7 @@ impl fmt::Display for Name {
             return Ok(());
         }
         let by_port = if self.flags & BY_PORT != 0 { "+" } else { "" };
-        write!(f, "{by_port}#{}/{:016x}@{:016x}", self.index, self.nonce, self.host)
+        write!(f, "{by_port}#{}/{:016x}@{:016x}/{:x}", self.index, self.nonce, self.host, self.table)
     }
 }
 
@@ -214,7 +229,8 @@ impl FromStr for Name {
                 return (port != 0 && !by_port).then(|| Name::contact(ip, scope_id, port));
             };
             let (index, rest) = identity.split_once('/')?;
-            let (nonce, host) = rest.split_once('@')?;
+            let (nonce, rest) = rest.split_once('@')?;
+            let (host, table) = rest.split_once('/')?;
             let name = Name {
                 flags: if by_port { BY_PORT } else { 0 },
                 port,
@@ -223,6 +239,7 @@ impl FromStr for Name {
                 index: index.parse().ok()?,
                 nonce: u64::from_str_radix(nonce, 16).ok()?,
                 host: u64::from_str_radix(host, 16).ok()?,
+                table: u64::from_str_radix(table, 16).ok()?,
             };
             Name::from_bytes(&name.to_bytes()).ok()
         }

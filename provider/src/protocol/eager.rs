@@ -34,6 +34,7 @@ impl Protocol for Eager {
             iov: msg.iov,
             skip: 0,
             len: msg.len,
+            bytes: &[],
         };
         match wire.link.send(&draft, Class::Envelope) {
             Ok(position) => Ok(Started::Sent(position)),

@@ -5,13 +5,17 @@
 //! | [`inline`] | up to 232 bytes | header and payload in one record | copies out at once |
 //! | [`eager`] | up to `eager_max`, while the window lasts | one record | copies out at once |
 //! | [`stream`] | everything else | envelope, then fragments | copies each fragment while the next is written |
+//! | [`direct`] | reads and writes of memory, where the kernel allows it | moves the bytes | sleeps |
+//! | [`one_sided`] | other reads and writes, atomics | request records | carries them out, answers |
 //!
 //! A protocol gets the [`Wire`] to one peer and returns what happened; it knows no completion queue, no matching and no other
 //! protocol, compares no sizes to choose, and never waits. Dispatch is by exhaustive `match` in `endpoint`.
 //! A new protocol is one file, one [`crate::types::ProtoId`], its record kinds, and a row in `select`.
 
+pub mod direct;
 pub mod eager;
 pub mod inline;
+pub mod one_sided;
 pub mod stream;
 
 use crate::mem::pool::Pool;

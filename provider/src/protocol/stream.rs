@@ -240,7 +240,7 @@ impl Streams {
 }
 
 fn control(kind: Kind, id: u32, data: u64) -> Draft<'static> {
-    Draft { kind, flags: 0, tag: u64::from(id), data, body: [0; 2], iov: &[], skip: 0, len: 0 }
+    Draft { kind, flags: 0, tag: u64::from(id), data, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] }
 }
 
 fn stream_id(header: &Header) -> Result<u32, Corrupt> {
@@ -294,6 +294,7 @@ impl Protocol for Stream {
             iov: msg.iov,
             skip: 0,
             len,
+            bytes: &[],
         };
         if let Err(e) = wire.link.send(&draft, Class::Envelope) {
             wire.link.unspend(promise);

@@ -48,12 +48,14 @@ pub struct Draft<'a> {
     pub data: u64,
     /// Body words of an RTS.
     pub body: [u64; 2],
-    /// Where the payload is.
+    /// Where the payload is, if it is the application's.
     pub iov: &'a [UserSeg],
     /// Bytes of `iov` to leave out at its start.
     pub skip: usize,
     /// Payload bytes.
     pub len: usize,
+    /// The payload, if it is ours; else empty.
+    pub bytes: &'a [u8],
 }
 
 struct Inbound {
@@ -175,7 +177,9 @@ impl Link {
             self.ring.word(at / 8 + 1).store(draft.body[1], Ordering::Relaxed);
             at += draft.kind.body();
         }
-        if draft.len != 0 {
+        if !draft.bytes.is_empty() {
+            self.ring.fill_bytes(at, draft.bytes);
+        } else if draft.len != 0 {
             self.ring.fill(at, draft.iov, draft.skip, draft.len);
         }
         let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());

@@ -17,7 +17,7 @@ use crate::peer::name::Name;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
 use crate::types::PeerId;
-use crate::wire::hello::{BadHello, HELLO_LEN, Hello, Refusal};
+use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
@@ -188,7 +188,7 @@ impl Local {
 
 /// Tells a caller why it is not wanted. Best effort: the connection closes anyway.
 pub fn turn_away(fd: impl AsFd, why: Refusal) {
-    let hello = Hello::new([0; 48], [0; 48], 0, 0, [0; 16]).refuse(why);
+    let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
     let _ = socket::send(fd, hello.as_bytes(), &[]);
 }
 

@@ -4,9 +4,11 @@
 //! word 0   bits 0..4  kind      4..8  flags     8..16  low byte of the record's position
 //!          bits 16..32  payload bytes in this record
 //!          bits 32..64  acknowledgement: lines consumed of the other direction
-//! word 1   tag            (DATA, CTS: stream id)
-//! word 2   remote CQ data (DATA: offset of the fragment;  CTS: bytes wanted)
-//! body     RTS only, two words: total bytes; stream id (32) and promise (32)
+//! word 1   tag            (DATA, CTS: stream id;  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
+//! word 2   remote CQ data (DATA: offset of the fragment;  CTS: bytes wanted;  GET: bytes wanted;  ATOMIC: what to do;
+//!                          ANSWER: offset of the fragment)
+//! body     RTS, two words: total bytes; stream id (32) and promise (32)
+//!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
 //! payload
 //! ```
 //! [`Header::parse`] is the validator: what it returns has a known kind, known flags for that kind, and a length
@@ -33,13 +35,23 @@ pub enum Kind {
     Data = 5,
     /// The receiver wants the rest of a stream.
     Cts = 6,
+    /// Bytes for a region of the receiver.
+    Put = 7,
+    /// The sender wants bytes of a region of the receiver.
+    Get = 8,
+    /// An atomic operation on a region of the receiver.
+    Atomic = 9,
+    /// The sender did something to the receiver's memory by itself and tells of it.
+    Event = 10,
+    /// What became of a PUT, GET or ATOMIC.
+    Answer = 11,
 }
 
 impl Kind {
     /// Bytes between header words and payload.
     pub const fn body(self) -> usize {
         match self {
-            Kind::Rts => 16,
+            Kind::Rts | Kind::Put | Kind::Get | Kind::Atomic | Kind::Event => 16,
             _ => 0,
         }
     }
@@ -57,12 +69,18 @@ struct Rule {
 /// By the kind's number; nothing for numbers that no rustmx writes.
 const RULES: [Option<Rule>; 16] = {
     const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
+    const MEMORY: u8 = flag::LAST | flag::CQ_DATA;
     let mut rules = [const { None }; 16];
     rules[Kind::Inline as usize] = Some(Rule { kind: Kind::Inline, flags: MESSAGE, len: (0, INLINE_MAX as u16) });
     rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE, len: (0, u16::MAX) });
     rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE, len: (0, u16::MAX) });
     rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: 0, len: (1, u16::MAX) });
     rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: 0, len: (0, 0) });
+    rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY, len: (0, u16::MAX) });
+    rules[Kind::Get as usize] = Some(Rule { kind: Kind::Get, flags: flag::LAST, len: (0, 0) });
+    rules[Kind::Atomic as usize] = Some(Rule { kind: Kind::Atomic, flags: flag::LAST, len: (0, u16::MAX) });
+    rules[Kind::Event as usize] = Some(Rule { kind: Kind::Event, flags: MEMORY | flag::READ, len: (0, 0) });
+    rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST, len: (0, u16::MAX) });
     rules
 };
 
@@ -72,6 +90,10 @@ pub mod flag {
     pub const TAGGED: u8 = 1;
     /// Word 2 holds remote CQ data.
     pub const CQ_DATA: u8 = 2;
+    /// The last record of an operation, or of the answer to a request.
+    pub const LAST: u8 = 4;
+    /// An event: the memory was read, not written.
+    pub const READ: u8 = 8;
 }
 
 /// Most payload that fits in one inline record of four lines.
@@ -171,6 +193,29 @@ impl Rts {
         let rts = Rts { total: words[0], stream: words[1] as u32, promise: (words[1] >> 32) as u32 };
         let sound = rts.total < 1 << 63 && u64::from(rts.promise) <= rts.total && u32::from(len) <= rts.promise;
         if sound { Ok(rts) } else { Err(BadHeader) }
+    }
+}
+
+/// The body of a record about memory of the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset in the region, or virtual address.
+    pub addr: u64,
+    /// The sender's name for the operation.
+    pub id: u32,
+    /// Two numbers that the operation needs.
+    pub extra: [u16; 2],
+}
+
+impl Place {
+    /// As words.
+    pub fn emit(&self) -> [u64; 2] {
+        [self.addr, u64::from(self.id) | u64::from(self.extra[0]) << 32 | u64::from(self.extra[1]) << 48]
+    }
+
+    /// From words; anything is a place, whether it exists is the region's business.
+    pub fn parse(words: [u64; 2]) -> Place {
+        Place { addr: words[0], id: words[1] as u32, extra: [(words[1] >> 32) as u16, (words[1] >> 48) as u16] }
     }
 }
 

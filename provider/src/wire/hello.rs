@@ -12,7 +12,10 @@ pub const HELLO_LEN: usize = size_of::<Hello>();
 const MAGIC: [u8; 8] = *b"rmxhello";
 
 /// Version of records, segments and this message. Peers of different versions refuse each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+
+/// Bytes of a name (`peer::name`).
+pub const NAME: usize = 56;
 
 /// Payload bytes that may be sent to a peer whose hello has not come yet.
 pub const FIRST_CREDIT: u32 = 16 << 10;
@@ -41,9 +44,9 @@ pub struct Hello {
     protocol: U32,
     refusal: U32,
     /// The sender's name (`peer::name`).
-    pub from: [u8; 48],
+    pub from: [u8; NAME],
     /// The name the sender meant; a contact if it does not know better.
-    pub to: [u8; 48],
+    pub to: [u8; NAME],
     /// Bytes of the segment that comes with it.
     pub segment: U32,
     /// The receiver's slot in the sender's bell.
@@ -67,7 +70,7 @@ pub enum BadHello {
 
 impl Hello {
     /// A hello from `from` to `to`.
-    pub fn new(from: [u8; 48], to: [u8; 48], segment: u32, slot: u32, cores: [u64; 16]) -> Hello {
+    pub fn new(from: [u8; NAME], to: [u8; NAME], segment: u32, slot: u32, cores: [u64; 16]) -> Hello {
         Hello {
             magic: MAGIC,
             protocol: U32::new(PROTOCOL),
@@ -114,13 +117,13 @@ mod tests {
 
     #[test]
     fn good_and_bad() {
-        let good = Hello::new([1; 48], [2; 48], 24576, 3, [5; 16]);
+        let good = Hello::new([1; NAME], [2; NAME], 24576, 3, [5; 16]);
         let parsed = Hello::parse(good.as_bytes()).expect("good");
-        assert_eq!((parsed.segment.get(), parsed.slot.get(), parsed.from), (24576, 3, [1; 48]));
+        assert_eq!((parsed.segment.get(), parsed.slot.get(), parsed.from), (24576, 3, [1; NAME]));
         assert_eq!(Hello::parse(&good.as_bytes()[1..]).expect_err("short"), BadHello::Malformed);
         let mut other = good;
-        other.protocol = U32::new(2);
-        assert_eq!(Hello::parse(other.as_bytes()).expect_err("version"), BadHello::Version(2));
+        other.protocol = U32::new(PROTOCOL + 1);
+        assert_eq!(Hello::parse(other.as_bytes()).expect_err("version"), BadHello::Version(PROTOCOL + 1));
         let refused = good.refuse(Refusal::WrongEndpoint);
         assert_eq!(Hello::parse(refused.as_bytes()).expect_err("refused"), BadHello::Refused(Refusal::WrongEndpoint));
         let mut odd = good;

@@ -1,0 +1,209 @@
+//! Remote memory access and atomics: who does it, this endpoint alone or the target's engine; and what peers did to our memory.
+
+use super::peers::{Contact, gone};
+use super::{Endpoint, Out};
+use crate::error::{Error, Result};
+use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
+use crate::protocol::direct::{Outcome, Target, Transfer};
+use crate::protocol::one_sided::{MAX_PLACES, Order, Payload, Task};
+use crate::region::execute;
+use crate::request::SendReq;
+use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
+
+/// One read or write, as the API passes it.
+pub struct RmaArgs<'a> {
+    /// Whose memory.
+    pub to: Addr,
+    /// Whether it is written.
+    pub write: bool,
+    /// Our memory.
+    pub iov: &'a [UserSeg],
+    /// Theirs; as many bytes.
+    pub places: &'a [RemoteSeg],
+    /// Remote CQ data to attach to a write.
+    pub data: Option<u64>,
+    /// The application's context.
+    pub ctx: UserCtx,
+    /// Flags of the call; `None`: the endpoint's default.
+    pub flags: Option<OpFlags>,
+    /// A call of the inject family.
+    pub inject: bool,
+}
+
+/// One atomic operation, as the API passes it.
+pub struct AtomicArgs<'a> {
+    /// Whose memory.
+    pub to: Addr,
+    /// What to do with each value.
+    pub order: Order,
+    /// An operand for each value; none for reads.
+    pub operands: &'a [UserSeg],
+    /// A comparand for each value, in the compare form.
+    pub comparands: &'a [UserSeg],
+    /// Where the old values go, if they are wanted.
+    pub results: &'a [UserSeg],
+    /// The values.
+    pub places: &'a [RemoteSeg],
+    /// The application's context.
+    pub ctx: UserCtx,
+    /// Flags of the call; `None`: the endpoint's default.
+    pub flags: Option<OpFlags>,
+    /// A call of the inject family.
+    pub inject: bool,
+}
+
+fn remote_len(places: &[RemoteSeg]) -> usize {
+    places.iter().fold(0, |n: usize, p| n.saturating_add(p.len))
+}
+
+fn copied(iov: &[UserSeg], len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    gather_into(iov, 0, len, &mut bytes);
+    bytes
+}
+
+impl Endpoint {
+    /// Reads or writes memory of a peer.
+    ///
+    /// # Errors
+    /// [`Error::Again`] if too much is under way, or a fence must wait; otherwise why the call makes no sense. What is wrong
+    /// with the target's memory comes as a failed completion.
+    pub(crate) fn rma(&mut self, out: &mut Out<'_>, args: &RmaArgs<'_>) -> Result<()> {
+        let flags = args.flags.unwrap_or(self.attr.tx_flags);
+        let len = total_len(args.iov);
+        if len != remote_len(args.places) || args.places.len() > MAX_PLACES {
+            return Err(Error::Invalid);
+        }
+        let inject = args.inject || flags.contains(OpFlags::INJECT);
+        if inject && args.write && len > INJECT_MAX {
+            return Err(Error::TooLong);
+        }
+        let id = self.one_sided_peer(out, args.to, flags)?;
+        let way = if args.write { CompFlags::WRITE } else { CompFlags::READ };
+        let req = SendReq {
+            ctx: args.ctx,
+            level: Level::Delivery,
+            report: !args.inject && self.report.wants_send(flags),
+            quiet: args.inject,
+            flags: CompFlags::RMA | way,
+        };
+        match self.directly(id, args) {
+            Outcome::Done(wants) => {
+                self.stats.direct += 1;
+                if wants || args.data.is_some() {
+                    let task = Task::Event(args.write, args.data);
+                    self.peers.get_mut(id).one_sided.start(task, args.places, req);
+                    self.push(out, id);
+                }
+                self.report.sent(out, &req);
+            }
+            Outcome::Failed(why) => self.one_sided_failed(out, id, &req, why),
+            Outcome::NotPossible => {
+                self.stats.one_sided += 1;
+                let task = match (args.write, inject) {
+                    (true, true) => Task::Put(Payload::Own(copied(args.iov, len)), args.data),
+                    (true, false) => Task::Put(Payload::Lent(args.iov.into()), args.data),
+                    (false, _) => Task::Get(args.iov.into()),
+                };
+                self.peers.get_mut(id).one_sided.start(task, args.places, req);
+                self.push(out, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines values in a peer's memory with ours.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an operation that the type does not have; [`Error::TooLong`] for more than
+    /// [`execute::MAX_BYTES`] in one piece; else as [`rma`](Self::rma).
+    pub(crate) fn atomic(&mut self, out: &mut Out<'_>, args: &AtomicArgs<'_>) -> Result<()> {
+        let flags = args.flags.unwrap_or(self.attr.tx_flags);
+        let Order { op, kind, form } = args.order;
+        if !execute::is_valid(op, kind, form) {
+            return Err(Error::Unsupported);
+        }
+        let len = remote_len(args.places);
+        let too_long = |p: &RemoteSeg| p.len > execute::MAX_BYTES;
+        let fits = |iov: &[UserSeg], wanted| if wanted { total_len(iov) == len } else { true };
+        let operands = op != crate::types::AtomicOp::Read;
+        let compares = form == crate::types::AtomicForm::Compare;
+        let results = form != crate::types::AtomicForm::Base;
+        if args.places.is_empty()
+            || args.places.len() > MAX_PLACES
+            || !(fits(args.operands, operands) && fits(args.comparands, compares) && fits(args.results, results))
+        {
+            return Err(Error::Invalid);
+        }
+        if args.places.iter().any(too_long) {
+            return Err(Error::TooLong);
+        }
+        let id = self.one_sided_peer(out, args.to, flags)?;
+        let way = if results { CompFlags::READ } else { CompFlags::WRITE };
+        let req = SendReq {
+            ctx: args.ctx,
+            level: Level::Delivery,
+            report: !args.inject && self.report.wants_send(flags),
+            quiet: args.inject,
+            flags: CompFlags::ATOMIC | way,
+        };
+        let ours = if operands { copied(args.operands, len) } else { Vec::new() };
+        let theirs = if compares { copied(args.comparands, len) } else { Vec::new() };
+        let to = UserIov::from(if results { args.results } else { &[] });
+        self.stats.atomics += 1;
+        self.peers.get_mut(id).one_sided.start(Task::Atomic(args.order, ours, theirs, to), args.places, req);
+        self.push(out, id);
+        Ok(())
+    }
+
+    /// The peer of a one-sided operation that may start now.
+    fn one_sided_peer(&mut self, out: &mut Out<'_>, to: Addr, flags: OpFlags) -> Result<PeerId> {
+        let av = self.av.as_ref().ok_or(Error::BadState)?;
+        let id = self.peers.route(av, to, self.config.fragment as usize)?;
+        if let Some(why) = gone(self.peers.get(id)) {
+            return Err(why);
+        }
+        if !self.peers.get(id).can_send() {
+            self.first_contact(out, id)?;
+        }
+        if self.peers.get(id).one_sided.is_full() || flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
+            return Err(Error::Again);
+        }
+        Ok(id)
+    }
+
+    /// Whether nothing that was sent to a peer is incomplete: what a fence waits for.
+    pub(super) fn is_settled(&self, id: PeerId) -> bool {
+        let peer = self.peers.get(id);
+        !peer.one_sided.is_waiting() && !peer.streams.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
+    }
+
+    fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Outcome {
+        if self.config.cma != 0 {
+            return Outcome::NotPossible;
+        }
+        let peer = self.peers.get_mut(id);
+        if !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
+            return Outcome::NotPossible;
+        }
+        let target = Target { pid: peer.pid, table: peer.name.table() };
+        let before = peer.direct.is_refused();
+        let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
+        if peer.direct.is_refused() && !before {
+            let (name, pid) = (peer.name, peer.pid);
+            self.log.info(|| {
+                format!(
+                    "the kernel does not let this process reach the memory of {name} (process {pid}): its engine will do reads and \
+                     writes; see /proc/sys/kernel/yama/ptrace_scope, the container's seccomp profile, user namespaces"
+                )
+            });
+        }
+        outcome
+    }
+
+    #[cold]
+    fn one_sided_failed(&mut self, out: &mut Out<'_>, id: PeerId, req: &SendReq, why: Error) {
+        let culprit = self.peers.get(id).culprit();
+        self.report.send_failed(out, req, why, culprit);
+    }
+}

@@ -1,0 +1,528 @@
+//! One-sided operations that the target's engine carries out: puts and gets where the kernel lets nobody reach into the other's
+//! memory, and all atomics, so that there is one executor per region.
+//!
+//! ```text
+//! initiator                              target
+//!   PUT  [key, addr | bytes] …  LAST ─▶   check each, copy in            ─▶ ANSWER [status]
+//!   GET  [key, addr, bytes]          ─▶   check, copy out in fragments   ─▶ ANSWER [bytes] … LAST
+//!   ATOMIC [key, addr | operands]    ─▶   check, execute                 ─▶ ANSWER [status | old values]
+//!   EVENT [data]                     ─▶   (a direct transfer is done; nothing is answered)
+//! ```
+//! * Records of one initiator are carried out in the order of its calls, which is what the orderings of atomics promise.
+//! * The target keeps nothing of an operation but the answers that it owes; an initiator has at most [`MAX_OPEN`] operations
+//!   unanswered, so their number is bounded.
+//! * The last record of a failed put is answered with the first failure; its event does not happen.
+//!
+//! States of an operation. Queued → open (its last record is in the ring) → answered.
+
+use crate::error::Error;
+use crate::mem::user::{UserIov, total_len};
+use crate::region::{Regions, execute};
+use crate::request::SendReq;
+use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
+use crate::types::{Access, AtomicForm, AtomicOp, AtomicType, RemoteSeg};
+use crate::wire::header::{Header, Kind, Place, flag};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// Operations that wait for their answer, per link.
+pub const MAX_OPEN: usize = 256;
+/// Operations that wait for room, per link, before the caller must wait.
+pub const MAX_QUEUED: usize = 1024;
+/// Pieces of remote memory that one operation may name.
+pub const MAX_PLACES: usize = 16;
+
+/// Bytes to be sent: the application's until completion, or copied.
+pub enum Payload {
+    /// Lent.
+    Lent(UserIov),
+    /// An inject call's.
+    Own(Vec<u8>),
+}
+
+impl Payload {
+    fn len(&self) -> usize {
+        match self {
+            Payload::Lent(iov) => total_len(iov),
+            Payload::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// What an atomic operation does, on all its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The operation.
+    pub op: AtomicOp,
+    /// Of which type.
+    pub kind: AtomicType,
+    /// What it gives back.
+    pub form: AtomicForm,
+}
+
+impl Order {
+    fn emit(self, bytes: usize) -> u64 {
+        self.op as u64 | (self.kind as u64) << 8 | (self.form as u64) << 16 | (bytes as u64) << 32
+    }
+
+    /// The order, and the bytes of the target that it works on.
+    fn parse(word: u64) -> Result<(Order, usize), Corrupt> {
+        let byte = |n: u32| u32::from((word >> n) as u8);
+        let form = match byte(16) {
+            0 => AtomicForm::Base,
+            1 => AtomicForm::Fetch,
+            2 => AtomicForm::Compare,
+            _ => return Err(Corrupt),
+        };
+        let (op, kind) = (AtomicOp::from_number(byte(0)), AtomicType::from_number(byte(8)));
+        let order = Order { op: op.ok_or(Corrupt)?, kind: kind.ok_or(Corrupt)?, form };
+        let bytes = (word >> 32) as usize;
+        let sound = bytes <= execute::MAX_BYTES
+            && bytes.is_multiple_of(order.kind.bytes())
+            && execute::is_valid(order.op, order.kind, order.form);
+        if sound { Ok((order, bytes)) } else { Err(Corrupt) }
+    }
+
+    /// Rights that it needs.
+    fn access(self) -> Access {
+        match (self.op, self.form) {
+            (AtomicOp::Read, _) => Access::REMOTE_READ,
+            (_, AtomicForm::Base) => Access::REMOTE_WRITE,
+            _ => Access::REMOTE_READ | Access::REMOTE_WRITE,
+        }
+    }
+
+    /// Whether operands travel.
+    fn has_operands(self) -> bool {
+        self.op != AtomicOp::Read
+    }
+}
+
+/// An operation for the target's engine.
+pub enum Task {
+    /// Write, and tell the target's application if there are data.
+    Put(Payload, Option<u64>),
+    /// Read.
+    Get(UserIov),
+    /// Operands and comparands of all values, and where the old values go.
+    Atomic(Order, Vec<u8>, Vec<u8>, UserIov),
+    /// A direct transfer is done: whether it wrote, and the data for the target's application.
+    Event(bool, Option<u64>),
+}
+
+struct Job {
+    id: u32,
+    task: Task,
+    places: SmallVec<[RemoteSeg; 1]>,
+    /// The piece that is to be sent next, and what of it is in the ring.
+    piece: usize,
+    sent: usize,
+    /// Bytes of the pieces before.
+    before: usize,
+}
+
+struct Open {
+    req: SendReq,
+    to: UserIov,
+    /// First byte of each piece in `to`, and the total at the end.
+    starts: SmallVec<[usize; 2]>,
+    left: usize,
+    failed: Option<Error>,
+}
+
+/// A finished operation.
+pub struct Finished {
+    /// What its completion needs.
+    pub req: SendReq,
+    /// Why it failed, if it did.
+    pub failed: Option<Error>,
+}
+
+/// What a peer did to our memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Touched {
+    /// Whether it wrote.
+    pub write: bool,
+    /// Bytes of the whole operation, as far as they fit a number of 32 bits.
+    pub len: usize,
+    /// The region.
+    pub key: u64,
+    /// Data for our application.
+    pub data: Option<u64>,
+}
+
+/// Counts the last record of an operation that touched our memory.
+type Served = Option<Touched>;
+
+enum Owed {
+    /// Bytes of a region, as far as sent.
+    Bytes { key: u64, addr: u64, len: usize, sent: usize },
+    /// Old values.
+    Values(Vec<u8>),
+    /// Nothing but the outcome.
+    Outcome(Result<(), Error>),
+}
+
+struct Debt {
+    id: u32,
+    piece: u16,
+    what: Owed,
+}
+
+/// One-sided operations of one link, both directions.
+#[derive(Default)]
+pub struct OneSided {
+    queue: VecDeque<Job>,
+    open: FxHashMap<u32, Open>,
+    next_id: u32,
+    debts: VecDeque<Debt>,
+    /// The peer's put that failed, until its last record.
+    failed_put: Option<(u32, Error)>,
+}
+
+/// Bytes of a whole put or direct transfer.
+fn total(place: Place) -> usize {
+    usize::from(place.extra[0]) | usize::from(place.extra[1]) << 16
+}
+
+fn status_of(outcome: Result<(), Error>) -> u64 {
+    match outcome {
+        Ok(()) => 0,
+        Err(Error::NoKey) => 1,
+        Err(Error::NoRight) => 2,
+        Err(Error::OutOfBounds) => 3,
+        Err(Error::Unmapped) => 4,
+        Err(_) => 5,
+    }
+}
+
+fn outcome_of(status: u64) -> Result<Option<Error>, Corrupt> {
+    Ok(match status {
+        0 => None,
+        1 => Some(Error::NoKey),
+        2 => Some(Error::NoRight),
+        3 => Some(Error::OutOfBounds),
+        4 => Some(Error::Unmapped),
+        5 => Some(Error::Unsupported),
+        _ => return Err(Corrupt),
+    })
+}
+
+/// A record about memory; its payload is still to be filled in.
+fn record(kind: Kind, key: u64, data: u64, place: Place) -> Draft<'static> {
+    Draft { kind, flags: 0, tag: key, data, body: place.emit(), iov: &[], skip: 0, len: 0, bytes: &[] }
+}
+
+impl Job {
+    fn place(&self, addr: u64) -> Place {
+        let total = u32::try_from(self.places.iter().map(|p| p.len).sum::<usize>()).unwrap_or(u32::MAX);
+        let extra = match self.task {
+            Task::Put(..) | Task::Event(..) => [total as u16, (total >> 16) as u16],
+            Task::Get(_) | Task::Atomic(..) => [self.piece as u16, 0],
+        };
+        Place { addr, id: self.id, extra }
+    }
+
+    /// Sends the next record. Whether it was the last.
+    fn step(&mut self, link: &mut Link, fragment: usize) -> Result<bool, NotSent> {
+        let place = self.places.get(self.piece).copied().unwrap_or(RemoteSeg { addr: 0, len: 0, key: 0 });
+        let last_piece = self.piece + 1 >= self.places.len();
+        let left = place.len - self.sent;
+        let at = self.place(place.addr.wrapping_add(self.sent as u64));
+        let mut moved = left;
+        match &self.task {
+            Task::Put(payload, data) => {
+                moved = left.min(fragment).min(link.max_payload(Kind::Put));
+                let last = last_piece && moved == left;
+                let flags = if last { flag::LAST } else { 0 } | if last && data.is_some() { flag::CQ_DATA } else { 0 };
+                let draft = Draft { flags, len: moved, ..record(Kind::Put, place.key, data.unwrap_or(0), at) };
+                let from = self.before + self.sent;
+                match payload {
+                    Payload::Lent(iov) => link.send(&Draft { iov, skip: from, ..draft }, Class::Fragment)?,
+                    Payload::Own(bytes) => link.send(&Draft { bytes: &bytes[from..from + moved], ..draft }, Class::Envelope)?,
+                };
+            }
+            Task::Get(_) => {
+                let draft = record(Kind::Get, place.key, place.len as u64, at);
+                link.send(&Draft { flags: flag::LAST, ..draft }, Class::Envelope)?;
+            }
+            Task::Atomic(order, operands, comparands, _) => {
+                let part = |of: &[u8]| of.get(self.before..self.before + place.len).unwrap_or(&[]).to_vec();
+                let mut bytes = part(operands);
+                bytes.extend(part(comparands));
+                let draft = record(Kind::Atomic, place.key, order.emit(place.len), at);
+                link.send(&Draft { flags: flag::LAST, len: bytes.len(), bytes: &bytes, ..draft }, Class::Envelope)?;
+            }
+            Task::Event(write, data) => {
+                let flags = flag::LAST
+                    | if data.is_some() { flag::CQ_DATA } else { 0 }
+                    | if *write { 0 } else { flag::READ };
+                link.send(&Draft { flags, ..record(Kind::Event, place.key, data.unwrap_or(0), at) }, Class::Envelope)?;
+                return Ok(true);
+            }
+        }
+        self.sent += moved;
+        if self.sent == place.len {
+            self.before += place.len;
+            (self.piece, self.sent) = (self.piece + 1, 0);
+            return Ok(last_piece);
+        }
+        Ok(false)
+    }
+}
+
+impl OneSided {
+    /// Whether [`push`](Self::push) would have something to do if there were room.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.debts.is_empty() || !self.queue.is_empty()
+    }
+
+    /// Whether operations of ours are not complete.
+    pub fn is_waiting(&self) -> bool {
+        !self.queue.is_empty() || !self.open.is_empty()
+    }
+
+    /// Whether something of ours has not reached the peer.
+    pub fn sending(&self) -> bool {
+        !self.queue.is_empty() || !self.debts.is_empty()
+    }
+
+    /// Whether the caller must wait before it starts another operation.
+    pub fn is_full(&self) -> bool {
+        self.queue.len() >= MAX_QUEUED
+    }
+
+    /// Queues an operation. An event has no `req` that waits.
+    pub fn start(&mut self, task: Task, places: &[RemoteSeg], req: SendReq) {
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        let mut starts: SmallVec<[usize; 2]> = SmallVec::new();
+        let mut end = 0;
+        for place in places {
+            starts.push(end);
+            end += place.len;
+        }
+        starts.push(end);
+        let to = |iov: &UserIov| UserIov::from(&**iov);
+        let (to, left) = match &task {
+            Task::Put(payload, _) => {
+                debug_assert_eq!(payload.len(), end);
+                (UserIov::from(&[][..]), 1)
+            }
+            Task::Get(iov) | Task::Atomic(_, _, _, iov) => (to(iov), places.len().max(1)),
+            Task::Event(..) => (UserIov::from(&[][..]), 0),
+        };
+        if left > 0 {
+            self.open.insert(id, Open { req, to, starts, left, failed: None });
+        }
+        self.queue.push_back(Job { id, task, places: places.into(), piece: 0, sent: 0, before: 0 });
+    }
+
+    /// Writes as many answers and records as there is room for. Returns how many.
+    pub fn push(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<usize, Corrupt> {
+        let mut records = 0;
+        let stop = |e, records| if e == NotSent::Full { Ok(records) } else { Err(Corrupt) };
+        while let Some(debt) = self.debts.front_mut() {
+            match debt.pay(link, regions, fragment) {
+                Ok(true) => drop(self.debts.pop_front()),
+                Ok(false) => {}
+                Err(e) => return stop(e, records),
+            }
+            records += 1;
+        }
+        loop {
+            let waiting = self.queue.len();
+            let Some(job) = self.queue.front_mut() else { break };
+            // What is in the queue is open, too.
+            if self.open.len().saturating_sub(waiting) > MAX_OPEN {
+                break;
+            }
+            match job.step(link, fragment) {
+                Ok(true) => drop(self.queue.pop_front()),
+                Ok(false) => {}
+                Err(e) => return stop(e, records),
+            }
+            records += 1;
+        }
+        Ok(records)
+    }
+
+    /// Target: a PUT is at the head of the ring.
+    pub fn on_put(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
+        let place = Place::parse(link.body(header));
+        self.may_owe()?;
+        let len = header.len as usize;
+        let wrote = regions.reach(header.tag, place.addr, len, Access::REMOTE_WRITE).and_then(|seg| {
+            if regions.is_everything(header.tag) {
+                let mut bytes = Vec::new();
+                link.payload_append(header, &mut bytes);
+                return regions.write_anywhere(seg, &bytes);
+            }
+            link.payload_to(header, &[seg], 0, len);
+            Ok(())
+        });
+        let failed_before = self.failed_put.filter(|(id, _)| *id == place.id).map(|(_, why)| why);
+        let outcome = failed_before.map_or(wrote, Err);
+        if header.flags & flag::LAST == 0 {
+            self.failed_put = outcome.err().map(|why| (place.id, why));
+            return Ok(None);
+        }
+        self.failed_put = None;
+        self.debts.push_back(Debt { id: place.id, piece: 0, what: Owed::Outcome(outcome) });
+        let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
+        Ok(outcome.ok().map(|()| Touched { write: true, len: total(place), key: header.tag, data }))
+    }
+
+    /// Target: a GET is at the head of the ring.
+    pub fn on_get(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
+        let place = Place::parse(link.body(header));
+        self.may_owe()?;
+        let key = header.tag;
+        let reached = usize::try_from(header.data)
+            .map_err(|_| Error::OutOfBounds)
+            .and_then(|len| regions.reach(key, place.addr, len, Access::REMOTE_READ));
+        let (what, served) = match reached {
+            Ok(seg) => (
+                Owed::Bytes { key, addr: place.addr, len: seg.len(), sent: 0 },
+                Some(Touched { write: false, len: seg.len(), key, data: None }),
+            ),
+            Err(why) => (Owed::Outcome(Err(why)), None),
+        };
+        self.debts.push_back(Debt { id: place.id, piece: place.extra[0], what });
+        Ok(served)
+    }
+
+    /// Target: an ATOMIC is at the head of the ring.
+    pub fn on_atomic(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
+        let place = Place::parse(link.body(header));
+        self.may_owe()?;
+        let (order, bytes) = Order::parse(header.data)?;
+        let mut given = Vec::new();
+        link.payload_append(header, &mut given);
+        let operands = if order.has_operands() { bytes } else { 0 };
+        let comparands = if order.form == AtomicForm::Compare { bytes } else { 0 };
+        if given.len() != operands + comparands {
+            return Err(Corrupt);
+        }
+        let (operands, comparands) = given.split_at(operands);
+        let key = header.tag;
+        let done = regions.reach(key, place.addr, bytes, order.access()).and_then(|seg| {
+            let old = regions.read_out(key, seg)?;
+            let mut new = old.clone();
+            execute::execute(order.op, order.kind, &mut new, operands, comparands);
+            if order.has_operands() {
+                regions.write_in(key, seg, &new)?;
+            }
+            Ok(old)
+        });
+        let served = done.is_ok().then_some(Touched { write: order.has_operands(), len: bytes, key, data: None });
+        let what = match done {
+            Ok(old) if order.form != AtomicForm::Base => Owed::Values(old),
+            other => Owed::Outcome(other.map(drop)),
+        };
+        self.debts.push_back(Debt { id: place.id, piece: place.extra[0], what });
+        Ok(served)
+    }
+
+    /// Target: an EVENT is at the head of the ring.
+    pub fn on_event(link: &Link, header: &Header) -> Touched {
+        let place = Place::parse(link.body(header));
+        let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
+        Touched { write: header.flags & flag::READ == 0, len: total(place), key: header.tag, data }
+    }
+
+    /// Initiator: an ANSWER is at the head of the ring.
+    pub fn on_answer(&mut self, link: &Link, header: &Header) -> Result<Option<Finished>, Corrupt> {
+        let (id, piece, status) = (header.tag as u32, (header.tag >> 32) as u16 as usize, header.tag >> 48);
+        let open = self.open.get_mut(&id).ok_or(Corrupt)?;
+        if let Some(why) = outcome_of(status)? {
+            open.failed.get_or_insert(why);
+        }
+        if header.len > 0 {
+            let (Some(&start), Some(&end)) = (open.starts.get(piece), open.starts.get(piece + 1)) else { return Err(Corrupt) };
+            let offset = usize::try_from(header.data).map_err(|_| Corrupt)?;
+            let room = (end - start).checked_sub(offset).ok_or(Corrupt)?;
+            if header.len as usize > room {
+                return Err(Corrupt);
+            }
+            link.payload_to(header, &open.to, start + offset, room);
+        }
+        if header.flags & flag::LAST == 0 {
+            return Ok(None);
+        }
+        open.left -= 1;
+        if open.left > 0 {
+            return Ok(None);
+        }
+        Ok(self.open.remove(&id).map(|o| Finished { req: o.req, failed: o.failed }))
+    }
+
+    /// A peer of ours does not have more operations open than this.
+    fn may_owe(&self) -> Result<(), Corrupt> {
+        if self.debts.len() > (MAX_OPEN + MAX_QUEUED + 1) * MAX_PLACES { Err(Corrupt) } else { Ok(()) }
+    }
+
+    /// The peer is gone: what waited for it, in the order of the calls.
+    pub fn abort(&mut self) -> Vec<SendReq> {
+        self.queue.clear();
+        self.debts.clear();
+        let mut open: Vec<(u32, Open)> = self.open.drain().collect();
+        open.sort_by_key(|(id, _)| *id);
+        open.into_iter().map(|(_, o)| o.req).collect()
+    }
+}
+
+impl Debt {
+    /// Sends the next record of an answer. Whether it was the last.
+    fn pay(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<bool, NotSent> {
+        let tag = |status: u64| u64::from(self.id) | u64::from(self.piece) << 32 | status << 48;
+        let answer = |flags, status, data| Draft {
+            kind: Kind::Answer,
+            flags,
+            tag: tag(status),
+            data,
+            body: [0; 2],
+            iov: &[],
+            skip: 0,
+            len: 0,
+            bytes: &[],
+        };
+        match &mut self.what {
+            Owed::Outcome(outcome) => {
+                link.send(&answer(flag::LAST, status_of(*outcome), 0), Class::Control)?;
+                Ok(true)
+            }
+            Owed::Values(values) => {
+                let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, 0, 0) };
+                link.send(&draft, Class::Envelope)?;
+                Ok(true)
+            }
+            Owed::Bytes { key, addr, len, sent } => {
+                let n = (*len - *sent).min(fragment).min(link.max_payload(Kind::Answer));
+                let last = *sent + n == *len;
+                let flags = if last { flag::LAST } else { 0 };
+                // Looked up again for each fragment: the region may be closed meanwhile.
+                let seg = regions.reach(*key, addr.wrapping_add(*sent as u64), n, Access::REMOTE_READ);
+                let draft = answer(flags, 0, *sent as u64);
+                let sent_now = match seg {
+                    Ok(seg) if !regions.is_everything(*key) => {
+                        link.send(&Draft { len: n, iov: &[seg], ..draft }, Class::Fragment).map(|_| Ok(()))
+                    }
+                    Ok(seg) => match regions.read_out(*key, seg) {
+                        Ok(bytes) => link.send(&Draft { len: n, bytes: &bytes, ..draft }, Class::Fragment).map(|_| Ok(())),
+                        Err(why) => Ok(Err(why)),
+                    },
+                    Err(why) => Ok(Err(why)),
+                }?;
+                if let Err(why) = sent_now {
+                    self.what = Owed::Outcome(Err(why));
+                    return Ok(false);
+                }
+                *sent += n;
+                Ok(last)
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The table of a domain's regions as peers see it: plain memory of the target, which they read through the kernel
+//! (`mem::remote`) and never write. It lets an initiator check key, bounds and rights on the target's terms
+//! while the target sleeps.
+//!
+//! ```text
+//! root   one line, at the address that the endpoint's name carries: magic, address of the slots, slots, flags, check
+//! slot   one line: state, key, base, length, access, generation, 0, check
+//! ```
+//! * Slots form a hash table with linear probing. A slot is free (all zero), taken, or [`WAS_TAKEN`].
+//! * A reader may copy a slot while it changes: the check word covers all others, so a torn copy is seen as one.
+//! * A closed region's slot changes before its memory is given back, and a generation is never used twice, so that a reader that
+//!   finds a slot unchanged knows that it is the same registration. When the table grows, every old slot is wiped.
+
+use crate::types::Access;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of the root and of a slot.
+pub const LINE_WORDS: usize = 8;
+/// Bytes of a slot.
+pub const SLOT_BYTES: u64 = 64;
+/// Most slots of a table that a reader believes in.
+const MOST: u64 = 1 << 32;
+const FEWEST: usize = 16;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"rmxtable");
+const TAKEN: u64 = 1;
+/// Somebody may be behind it.
+const WAS_TAKEN: u64 = 2;
+
+/// Bit of the root's flags: initiators tell the target of what they did (`FI_RMA_EVENT`).
+const EVENTS: u64 = 1;
+
+/// A copy of one line.
+pub type Line = [u64; LINE_WORDS];
+
+fn check(words: &[u64]) -> u64 {
+    // Not against malice (who can write here owns the memory anyway), only against copies made in the middle of a change.
+    words.iter().fold(0x9e37_79b9_7f4a_7c15, |h: u64, w| (h.rotate_left(23) ^ w).wrapping_mul(0xff51_afd7_ed55_8ccd)) | 1
+}
+
+fn sealed(mut line: Line) -> Line {
+    line[LINE_WORDS - 1] = check(&line[..LINE_WORDS - 1]);
+    line
+}
+
+fn is_sound(line: &Line) -> bool {
+    line[LINE_WORDS - 1] == check(&line[..LINE_WORDS - 1])
+}
+
+fn home(key: u64, slots: u64) -> u64 {
+    (key ^ key >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 & (slots - 1)
+}
+
+/// What a reader knows of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    slots_at: u64,
+    slots: u64,
+    /// Whether the target wants to be told of operations that need nothing of it.
+    pub events: bool,
+}
+
+impl Root {
+    /// Validates a copy of a root.
+    pub fn parse(line: &Line) -> Option<Root> {
+        let [magic, slots_at, slots, flags, ..] = *line;
+        let sound = is_sound(line) && magic == MAGIC && slots.is_power_of_two() && slots <= MOST;
+        sound.then_some(Root { slots_at, slots, events: flags & EVENTS != 0 })
+    }
+
+    /// The addresses at which `key` may be found, in the order to be searched.
+    pub fn places(&self, key: u64) -> impl Iterator<Item = u64> + use<> {
+        let Root { slots_at, slots, .. } = *self;
+        let first = home(key, slots);
+        (0..slots).map(move |i| slots_at.wrapping_add(((first + i) & (slots - 1)) * SLOT_BYTES))
+    }
+}
+
+/// What a reader found in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Never used: a search ends here.
+    Free,
+    /// Not the key sought.
+    Other,
+    /// The region.
+    Found {
+        /// Its first byte, in the target's memory.
+        base: u64,
+        /// Its bytes.
+        len: u64,
+        /// Rights of peers.
+        access: Access,
+    },
+    /// Copied in the middle of a change: copy it again.
+    Torn,
+}
+
+impl Slot {
+    /// Validates a copy of a slot in a search for `key`.
+    pub fn parse(line: &Line, key: u64) -> Slot {
+        if *line == Line::default() {
+            return Slot::Free;
+        }
+        if !is_sound(line) {
+            return Slot::Torn;
+        }
+        let [state, its, base, len, access, ..] = *line;
+        if state != TAKEN || its != key {
+            return Slot::Other;
+        }
+        Slot::Found { base, len, access: Access::from_bits_truncate(access) }
+    }
+}
+
+fn write(to: &[AtomicU64], line: &Line) {
+    // The check goes first, so that a copy that ends early does not fit; then the rest in any order.
+    to[LINE_WORDS - 1].store(0, Ordering::Release);
+    for (word, value) in to.iter().zip(line).take(LINE_WORDS - 1) {
+        word.store(*value, Ordering::Release);
+    }
+    to[LINE_WORDS - 1].store(line[LINE_WORDS - 1], Ordering::Release);
+}
+
+fn fresh(slots: usize) -> Box<[AtomicU64]> {
+    (0..slots * LINE_WORDS).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// The writing side.
+pub struct Table {
+    root: Box<[AtomicU64]>,
+    slots: Box<[AtomicU64]>,
+    /// Tables that were outgrown; all wiped. Readers may still look there, so they stay.
+    old: Vec<Box<[AtomicU64]>>,
+    /// Slots not free.
+    used: usize,
+    taken: usize,
+    generation: u64,
+    events: bool,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        let slots = fresh(FEWEST);
+        let table = Table { root: fresh(1), slots, old: Vec::new(), used: 0, taken: 0, generation: 0, events: false };
+        table.publish();
+        table
+    }
+}
+
+impl Table {
+    /// Where readers find the root.
+    pub fn address(&self) -> u64 {
+        self.root.as_ptr() as u64
+    }
+
+    /// Asks initiators to tell of every operation.
+    pub fn want_events(&mut self) {
+        self.events = true;
+        self.publish();
+    }
+
+    fn count(&self) -> usize {
+        self.slots.len() / LINE_WORDS
+    }
+
+    fn publish(&self) {
+        let flags = if self.events { EVENTS } else { 0 };
+        write(&self.root, &sealed([MAGIC, self.slots.as_ptr() as u64, self.count() as u64, flags, 0, 0, 0, 0]));
+    }
+
+    fn slot(&self, at: usize) -> &[AtomicU64] {
+        &self.slots[at * LINE_WORDS..(at + 1) * LINE_WORDS]
+    }
+
+    /// The slots to be searched for `key`, in order.
+    fn places(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
+        let count = self.count();
+        let first = home(key, count as u64) as usize;
+        (0..count).map(move |i| (first + i) & (count - 1))
+    }
+
+    fn state(&self, at: usize) -> (u64, u64) {
+        let slot = self.slot(at);
+        (slot[0].load(Ordering::Relaxed), slot[1].load(Ordering::Relaxed))
+    }
+
+    /// Publishes a region; its key must not be published.
+    pub fn insert(&mut self, key: u64, base: u64, len: u64, access: Access) {
+        if (self.used + 1) * 2 > self.count() {
+            self.grow();
+        }
+        self.put(key, base, len, access);
+    }
+
+    fn put(&mut self, key: u64, base: u64, len: u64, access: Access) {
+        self.generation += 1;
+        let line = sealed([TAKEN, key, base, len, access.bits(), self.generation, 0, 0]);
+        if let Some(at) = self.places(key).find(|at| self.state(*at).0 != TAKEN) {
+            self.used += usize::from(self.state(at).0 == 0);
+            self.taken += 1;
+            write(self.slot(at), &line);
+        }
+    }
+
+    /// Withdraws a region. From now on readers that look find it gone.
+    pub fn remove(&mut self, key: u64) {
+        let mut places = self.places(key).take_while(|at| self.state(*at).0 != 0);
+        if let Some(at) = places.find(|at| self.state(*at) == (TAKEN, key)) {
+            self.taken -= 1;
+            self.generation += 1;
+            write(self.slot(at), &sealed([WAS_TAKEN, 0, 0, 0, 0, self.generation, 0, 0]));
+        }
+    }
+
+    /// Makes room, if only by sweeping out slots that were taken.
+    fn grow(&mut self) {
+        let bigger = fresh(((self.taken + 1) * 4).next_power_of_two().max(FEWEST));
+        let old = std::mem::replace(&mut self.slots, bigger);
+        (self.used, self.taken) = (0, 0);
+        for slot in old.chunks_exact(LINE_WORDS) {
+            let word = |i: usize| slot[i].load(Ordering::Relaxed);
+            if word(0) == TAKEN {
+                self.put(word(1), word(2), word(3), Access::from_bits_truncate(word(4)));
+            }
+        }
+        self.publish();
+        for word in &old {
+            word.store(0, Ordering::Release);
+        }
+        self.old.push(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn copy(words: &[AtomicU64]) -> Line {
+        std::array::from_fn(|i| words[i].load(Ordering::Relaxed))
+    }
+
+    /// As a peer does it, but by ordinary loads.
+    fn look_up(table: &Table, key: u64) -> Option<(u64, u64, Access)> {
+        let root = Root::parse(&copy(&table.root)).expect("a sound root");
+        assert_eq!(root.slots_at, table.slots.as_ptr() as u64);
+        for at in root.places(key) {
+            let slot = ((at - root.slots_at) / SLOT_BYTES) as usize;
+            match Slot::parse(&copy(table.slot(slot)), key) {
+                Slot::Free => return None,
+                Slot::Other => {}
+                Slot::Found { base, len, access } => return Some((base, len, access)),
+                Slot::Torn => panic!("torn without a writer"),
+            }
+        }
+        None
+    }
+
+    proptest! {
+        #[test]
+        fn readers_find_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..40, any::<u32>()), 0..400)) {
+            let (mut table, mut map) = (Table::default(), HashMap::new());
+            let keys = |k: u64| if k % 3 == 0 { k << 56 | 1 } else { k };
+            for (add, key, len) in ops {
+                let key = keys(key);
+                if add && !map.contains_key(&key) {
+                    table.insert(key, 4096 * u64::from(len), len.into(), Access::REMOTE_READ);
+                    map.insert(key, len);
+                } else if map.remove(&key).is_some() {
+                    table.remove(key);
+                }
+                for k in (0..40).map(keys) {
+                    let want = map.get(&k).map(|len| (4096 * u64::from(*len), u64::from(*len), Access::REMOTE_READ));
+                    prop_assert_eq!(look_up(&table, k), want);
+                }
+            }
+            prop_assert!(table.count() <= 512);
+        }
+
+        /// A copy whose words come from two moments is never taken for either, unless it equals one.
+        #[test]
+        fn torn_copies_are_seen(a in any::<[u64; 4]>(), b in any::<[u64; 4]>(), mask in any::<u8>()) {
+            let line = |w: [u64; 4], g| sealed([TAKEN, 7, w[0], w[1], w[2] & 0x3000, g, w[3], 0]);
+            let (x, y) = (line(a, 1), line(b, 2));
+            let mixed: Line = std::array::from_fn(|i| if mask >> i & 1 == 0 { x[i] } else { y[i] });
+            if mixed != x && mixed != y {
+                prop_assert_eq!(Slot::parse(&mixed, 7), Slot::Torn);
+            }
+        }
+    }
+
+    #[test]
+    fn many_keys_that_come_and_go_need_no_more_room() {
+        let mut table = Table::default();
+        for key in 0..100_000 {
+            table.insert(key, 1, 1, Access::empty());
+            table.remove(key);
+        }
+        assert_eq!((table.count(), look_up(&table, 99_999)), (FEWEST, None));
+    }
+}
