@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 20] = [
+const ERRORS: [Error; 25] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -40,6 +40,11 @@ const ERRORS: [Error; 20] = [
     Error::Busy,
     Error::Forked,
     Error::Unsupported,
+    Error::KeyInUse,
+    Error::NoKey,
+    Error::NoRight,
+    Error::OutOfBounds,
+    Error::Unmapped,
 ];
 
 impl From<Error> for Errno {
@@ -68,6 +73,11 @@ impl From<Error> for Errno {
             // libfabric has no number for it.
             Error::Forked => FI_EIO,
             Error::Unsupported => FI_EOPNOTSUPP,
+            // As the stock providers answer a second registration under a key (contract 8.13).
+            Error::KeyInUse => FI_ENOKEY,
+            Error::NoKey => FI_EKEYREJECTED,
+            Error::NoRight | Error::OutOfBounds => FI_EACCES,
+            Error::Unmapped => FI_EFAULT,
         })
     }
 }

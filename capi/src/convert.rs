@@ -10,8 +10,8 @@ use libc::{c_void, iovec};
 use rustmx::{Completion, IOV_LIMIT, OpFlags, UserSeg};
 
 /// Operation flags that ask for something this provider does not offer: refused, as ignoring them would change the meaning of
-/// the call. (Without `FI_FENCE` in the capabilities a client may not use it; fi_getinfo(3).)
-const REFUSED_FLAGS: u64 = FI_TRIGGER | FI_FENCE | FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST;
+/// the call.
+const REFUSED_FLAGS: u64 = FI_TRIGGER | FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST;
 
 /// The flags of a call that has some.
 #[inline]
@@ -162,6 +162,6 @@ mod tests {
     #[test]
     fn flags_that_mean_what_we_cannot_do_are_refused() {
         assert_eq!(flags(FI_COMPLETION | FI_MORE).map(|f| f.bits()), Ok(FI_COMPLETION | FI_MORE));
-        assert_eq!(flags(FI_COMPLETION | FI_FENCE), refuse(FI_EOPNOTSUPP));
+        assert_eq!(flags(FI_COMPLETION | FI_TRIGGER), refuse(FI_EOPNOTSUPP));
     }
 }

@@ -21,13 +21,29 @@ use std::net::Ipv6Addr;
 pub(crate) const NAME: &str = "rustmx";
 
 /// What an endpoint can do.
-const CAPS: u64 = PRIMARY_CAPS | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_SOURCE | DOMAIN_CAPS;
+const CAPS: u64 = PRIMARY_CAPS | DIRECTIONS | SECONDARY_CAPS | FI_SOURCE;
 /// Returned only when asked for, if anything is asked for.
-const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV;
+/// Which way messages and memory go; all of them unless some are asked for.
+const DIRECTIONS: u64 = MESSAGE_DIRECTIONS | MEMORY_DIRECTIONS;
+const MESSAGE_DIRECTIONS: u64 = FI_SEND | FI_RECV;
+const MEMORY_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// Always returned: they cost nothing unless used.
+const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_RMA_EVENT | FI_FENCE | DOMAIN_CAPS;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// The parts of `CAPS` that concern one side.
-const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
-const RX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE;
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+const RX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_RECV
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_DIRECTED_RECV
+    | FI_MULTI_RECV
+    | FI_RMA_EVENT
+    | FI_SOURCE;
 
 /// Default operation flags that may be asked for.
 pub(crate) const TX_OP_FLAGS: u64 =
@@ -35,17 +51,14 @@ pub(crate) const TX_OP_FLAGS: u64 =
 /// As [`TX_OP_FLAGS`], for receives.
 pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
 
-/// One stream of records between two endpoints, worked off in order, gives every order there is. Those of RMA and atomics
-/// promise nothing as long as these are not offered, but clients ask for them all the same (contract 5).
-const MSG_ORDER: u64 = FI_ORDER_RAR
+/// Messages of one sender arrive in the order sent. Operations on memory take effect in the order of their calls among
+/// themselves: each is done before its call returns, or stands in one queue with the atomics. Between messages and memory
+/// there is no order (a direct write overtakes a message in the ring): a client that needs one uses `FI_FENCE`.
+const MSG_ORDER: u64 = FI_ORDER_SAS
+    | FI_ORDER_RAR
     | FI_ORDER_RAW
-    | FI_ORDER_RAS
     | FI_ORDER_WAR
     | FI_ORDER_WAW
-    | FI_ORDER_WAS
-    | FI_ORDER_SAR
-    | FI_ORDER_SAW
-    | FI_ORDER_SAS
     | FI_ORDER_RMA_RAR
     | FI_ORDER_RMA_RAW
     | FI_ORDER_RMA_WAR

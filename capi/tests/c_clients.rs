@@ -51,6 +51,17 @@ fn objects() {
 }
 
 #[test]
+fn memory() {
+    client("memory");
+}
+
+/// The target's engine does what the initiator is not allowed to do by itself.
+#[test]
+fn memory_without_the_kernel() {
+    says_ok(stock(build("memory", "no-cma", &["-lfabric"])).env("FI_RUSTMX_CMA", "never"));
+}
+
+#[test]
 fn several() {
     client("several");
 }
@@ -95,7 +106,7 @@ fn clients_over_the_libfabrics_of_the_mpi_wheels() {
             continue;
         }
         found += 1;
-        for name in ["messages", "probe", "buffers", "objects", "several"] {
+        for name in ["messages", "probe", "buffers", "objects", "memory", "several"] {
             let test = format!("wheel-{}", place.replace('/', "-"));
             says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
         }

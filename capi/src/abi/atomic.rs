@@ -1,4 +1,4 @@
-//! `rdma/fi_atomic.h`: remote atomics. Every slot is refused in this version.
+//! `rdma/fi_atomic.h`: remote atomics.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 #![allow(missing_docs, reason = "libfabric's man pages document the fields and constants")]
 
@@ -29,6 +29,11 @@ c_structs! {
         op: c_enum,
         context: *mut c_void,
         data: u64,
+    }
+
+    struct fi_atomic_attr {
+        count: usize,
+        size: usize,
     }
 
     struct fi_ops_atomic {
@@ -68,4 +73,10 @@ c_structs! {
         readwritevalid: unsafe extern "C" fn(*mut fid_ep, c_enum, c_enum, *mut usize) -> c_int,
         compwritevalid: unsafe extern "C" fn(*mut fid_ep, c_enum, c_enum, *mut usize) -> c_int,
     }
+}
+
+c_constants! {
+    CONSTANTS:
+    FI_FETCH_ATOMIC: u64 = 1 << 58;
+    FI_COMPARE_ATOMIC: u64 = 1 << 59;
 }

@@ -2,6 +2,7 @@
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 #![allow(missing_docs, reason = "libfabric's man pages document the fields and constants")]
 
+use super::atomic::fi_atomic_attr;
 use super::endpoint::fid_ep;
 use super::eq::{fi_cntr_attr, fi_cq_attr, fid_cntr, fid_cq};
 use super::fabric::{c_enum, fi_addr_t, fi_info, fid, opaque};
@@ -84,7 +85,7 @@ c_structs! {
         poll_open: unsafe extern "C" fn(*mut fid_domain, *mut opaque, *mut *mut opaque) -> c_int,
         stx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut opaque, *mut *mut opaque, *mut c_void) -> c_int,
         srx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut opaque, *mut *mut fid_ep, *mut c_void) -> c_int,
-        query_atomic: unsafe extern "C" fn(*mut fid_domain, c_enum, c_enum, *mut opaque, u64) -> c_int,
+        query_atomic: unsafe extern "C" fn(*mut fid_domain, c_enum, c_enum, *mut fi_atomic_attr, u64) -> c_int,
         query_collective: unsafe extern "C" fn(*mut fid_domain, c_enum, *mut opaque, u64) -> c_int,
         endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,
     }

@@ -9,6 +9,8 @@ c_constants! { CONSTANTS:
     FI_EAGAIN: c_int = libc::EAGAIN;
     FI_ENOMEM: c_int = libc::ENOMEM;
     FI_EACCES: c_int = libc::EACCES;
+    FI_EFAULT: c_int = libc::EFAULT;
+    FI_EKEYREJECTED: c_int = libc::EKEYREJECTED;
     FI_EBUSY: c_int = libc::EBUSY;
     FI_EINVAL: c_int = libc::EINVAL;
     FI_EIO: c_int = libc::EIO;
@@ -34,5 +36,6 @@ c_constants! { CONSTANTS:
     FI_ENOEQ: c_int = 261;
     FI_EDOMAIN: c_int = 262;
     FI_ETRUNC: c_int = 265;
+    FI_ENOKEY: c_int = 266;
     FI_EOVERRUN: c_int = 268;
 }

@@ -112,12 +112,14 @@ c_constants! { CONSTANTS:
     FI_CLASS_DOMAIN: usize = 2;
     FI_CLASS_EP: usize = 3;
     FI_CLASS_AV: usize = 11;
+    FI_CLASS_MR: usize = 12;
     FI_CLASS_EQ: usize = 13;
     FI_CLASS_CQ: usize = 14;
     FI_CLASS_CNTR: usize = 15;
     FI_GETOPSFLAG: c_int = 2;
     FI_SETOPSFLAG: c_int = 3;
     FI_ENABLE: c_int = 6;
+    FI_REFRESH: c_int = 14;
     FI_PARAM_STRING: c_enum = 0;
 }
 

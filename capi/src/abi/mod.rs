@@ -84,7 +84,15 @@ pub fn structs() -> impl Iterator<Item = &'static StructLayout> {
 
 /// All mirrored constants that every header from 1.17 on has.
 pub fn constants() -> impl Iterator<Item = &'static (&'static str, u64)> {
-    [fabric::CONSTANTS, domain::CONSTANTS, endpoint::CONSTANTS, eq::CONSTANTS, errno::CONSTANTS, prov::CONSTANTS]
-        .into_iter()
-        .flatten()
+    [
+        fabric::CONSTANTS,
+        atomic::CONSTANTS,
+        domain::CONSTANTS,
+        endpoint::CONSTANTS,
+        eq::CONSTANTS,
+        errno::CONSTANTS,
+        prov::CONSTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }

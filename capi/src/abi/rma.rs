@@ -1,4 +1,4 @@
-//! `rdma/fi_rma.h`: remote memory access. Every slot is refused in this version.
+//! `rdma/fi_rma.h`: remote memory access.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 #![allow(missing_docs, reason = "libfabric's man pages document the fields and constants")]
 

@@ -5,7 +5,7 @@
 use super::check::Asked;
 use super::*;
 use core::mem::ManuallyDrop;
-use rustmx::{INJECT_MAX, IOV_LIMIT, MAX_MSG};
+use rustmx::{INJECT_MAX, IOV_LIMIT, MAX_MSG, MAX_PLACES};
 
 /// Bytes of each block: more than any version of any structure has. What lies beyond our mirror stays 0.
 const BLOCK: usize = 512;
@@ -49,11 +49,11 @@ pub(super) fn caps(asked: u64) -> u64 {
         // FI_SOURCE costs a look-up per message: only for those who ask.
         return CAPS & !FI_SOURCE;
     }
-    let directions = FI_SEND | FI_RECV;
-    let secondary = FI_MULTI_RECV | DOMAIN_CAPS;
-    let mut caps = asked & (PRIMARY_CAPS | FI_SOURCE | directions) | secondary;
-    if caps & directions == 0 {
-        caps |= directions;
+    let mut caps = asked & (PRIMARY_CAPS | FI_SOURCE | DIRECTIONS) | SECONDARY_CAPS;
+    for (users, directions) in [(FI_MSG | FI_TAGGED, MESSAGE_DIRECTIONS), (FI_RMA | FI_ATOMIC, MEMORY_DIRECTIONS)] {
+        if caps & users != 0 && caps & directions == 0 {
+            caps |= directions;
+        }
     }
     caps
 }
@@ -117,7 +117,7 @@ fn tx(asked: &Asked<'_>, caps: u64) -> fi_tx_attr {
         inject_size: INJECT_MAX,
         size: or(a.map(|a| a.size), DEFAULT_SIZE),
         iov_limit: IOV_LIMIT,
-        rma_iov_limit: 0,
+        rma_iov_limit: MAX_PLACES,
         tclass: a.map_or(0, |a| a.tclass),
     }
 }
@@ -167,8 +167,14 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: or(a.map(|a| a.resource_mgmt), FI_RM_ENABLED),
         av_type: or(a.map(|a| a.av_type), FI_AV_TABLE),
-        // Nothing is required of registrations; clients of before 1.5 want it said in the old way.
-        mr_mode: if old_api || asked_mr_mode == FI_MR_SCALABLE { FI_MR_SCALABLE } else { 0 },
+        // Nothing is required of registrations; clients of before 1.5 want it said in the old way, and who asks for
+        // `FI_MR_BASIC` alone gets keys and addresses as it knows them.
+        mr_mode: match asked_mr_mode {
+            FI_MR_BASIC => FI_MR_BASIC,
+            FI_MR_SCALABLE => FI_MR_SCALABLE,
+            _ if old_api => FI_MR_SCALABLE,
+            _ => 0,
+        },
         mr_key_size: 8,
         cq_data_size: 8,
         cq_cnt: MANY,
@@ -180,13 +186,13 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         max_ep_stx_ctx: 0,
         max_ep_srx_ctx: 0,
         cntr_cnt: MANY,
-        mr_iov_limit: 0,
+        mr_iov_limit: 1,
         caps: DOMAIN_CAPS,
         mode: 0,
         auth_key: core::ptr::null_mut(),
         auth_key_size: 0,
         max_err_data: NAME_LEN,
-        mr_cnt: 0,
+        mr_cnt: MANY,
         tclass: a.map_or(0, |a| a.tclass),
         max_ep_auth_key: 0,
         max_group_id: 0,

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::log;
-use rustmx::{INJECT_MAX, IOV_LIMIT, LogSubsystem, MAX_MSG};
+use rustmx::{INJECT_MAX, IOV_LIMIT, LogSubsystem, MAX_MSG, MAX_PLACES};
 
 /// The hints, block by block.
 pub(super) struct Asked<'a> {
@@ -105,7 +105,7 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     want(a.resource_mgmt <= FI_RM_ENABLED, "a resource management model")?;
     want(a.av_type <= FI_AV_TABLE, "an address vector type")?;
     want(a.cq_data_size <= 8, "remote CQ data of more than 8 bytes")?;
-    want(mr_mode_fits(a.mr_mode, version), "FI_MR_BASIC")?;
+    want(mr_mode_fits(a.mr_mode, version), "this combination of memory registration modes")?;
     want(a.mr_key_size <= 8, "memory keys of more than 8 bytes")?;
     want(a.max_ep_tx_ctx <= 1 && a.max_ep_rx_ctx <= 1, "scalable endpoints")?;
     want(a.cntr_cnt <= MANY && a.cq_cnt <= MANY && a.ep_cnt <= MANY, "so many objects")?;
@@ -115,15 +115,15 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     // max_cntr_value, max_err_cntr_value: counters have 64 bits, nothing can be too large. max_group_id: no groups.
 }
 
-/// A hint of exactly `FI_MR_BASIC` asks for registration by virtual address and provider key, which we do not have; everything
-/// else is a list of what the client could cope with, and we need nothing (contract 2.3).
+/// The two old words stand alone; everything else is a list of what the client could cope with, and we need nothing of
+/// it (contract 2.3).
 fn mr_mode_fits(mode: c_int, version: u32) -> bool {
     if version < super::version(1, 5) {
-        matches!(mode, FI_MR_UNSPEC | FI_MR_SCALABLE)
-    } else if mode & FI_MR_SCALABLE != 0 {
-        mode == FI_MR_SCALABLE
+        matches!(mode, FI_MR_UNSPEC | FI_MR_BASIC | FI_MR_SCALABLE)
+    } else if mode & (FI_MR_BASIC | FI_MR_SCALABLE) != 0 {
+        matches!(mode, FI_MR_BASIC | FI_MR_SCALABLE)
     } else {
-        mode & FI_MR_BASIC == 0
+        true
     }
 }
 
@@ -156,5 +156,5 @@ fn tx(a: &fi_tx_attr) -> Answer<()> {
     want(a.inject_size <= INJECT_MAX, "injected messages that long")?;
     want(a.size <= MAX_SIZE, "so many sends")?;
     want(a.iov_limit <= IOV_LIMIT, "so many segments in a send")?;
-    want(a.rma_iov_limit == 0, "remote memory access")
+    want(a.rma_iov_limit <= MAX_PLACES, "so many pieces of remote memory")
 }

@@ -26,6 +26,8 @@ pub(crate) struct Cntr {
     /// The failures that the client knows of: a wait ends when there are others. (Comparing with the count at the start of the
     /// wait would sleep through a failure that happened just before it.)
     known_errors: AtomicU64,
+    /// What it is bound to.
+    pub(crate) uses: Uses,
     _domain: Uses,
 }
 
@@ -53,6 +55,7 @@ impl Cntr {
             id: domain.cell.control()?.cntr_open(),
             cell: domain.cell.clone(),
             known_errors: AtomicU64::new(0),
+            uses: Uses::default(),
             _domain: domain.uses.clone(),
         })
     }
@@ -61,6 +64,9 @@ impl Cntr {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live counter.
     let answer = unsafe { object::<Cntr, _>(fid) }.and_then(|c| {
+        if c.uses.any() {
+            return refuse(FI_EBUSY);
+        }
         match c.cell.control().and_then(|mut d| d.cntr_close(c.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),

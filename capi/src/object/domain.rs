@@ -10,6 +10,7 @@ use super::ep::Ep;
 use super::eq::Eq;
 use super::fabric::Fabric;
 use super::{Uses, fid as slots};
+use crate::abi::atomic::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, fi_atomic_attr};
 use crate::abi::domain::*;
 use crate::abi::endpoint::fid_ep;
 use crate::abi::eq::{fi_cntr_attr, fi_cq_attr, fid_cntr, fid_cq};
@@ -17,8 +18,10 @@ use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Object, attr, class_of, hand_out, object, reclaim, refuse, status};
 use crate::object::mr;
+use crate::ops;
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
+use rustmx::AtomicForm;
 use std::sync::Arc;
 
 /// An opened domain.
@@ -27,6 +30,8 @@ pub(crate) struct Domain {
     head: fid_domain,
     pub(crate) cell: Arc<DomainCell>,
     pub(crate) api_version: u32,
+    /// `FI_MR_BASIC`: we choose the keys of regions, and peers name bytes by virtual address.
+    pub(crate) basic_regions: bool,
     /// What is opened in it.
     pub(crate) uses: Uses,
     /// Keeps the fabric, and a bound event queue, from being closed.
@@ -59,11 +64,11 @@ impl Domain {
     /// # Safety
     /// `info` is null or lives during the call, with the blocks it points to.
     pub(super) unsafe fn open(fabric: &Fabric, info: *const fi_info, context: *mut c_void) -> Answer<Domain> {
-        // SAFETY: as the caller promises. Of the domain block one early field is read: a copy that an old libfabric made is
+        // SAFETY: as the caller promises. Of the domain block two early fields are read: a copy that an old libfabric made is
         // shorter than our mirror.
-        let threading = unsafe {
+        let (threading, mr_mode) = unsafe {
             match attr(info) {
-                Some(i) if !i.domain_attr.is_null() => (*i.domain_attr).threading,
+                Some(i) if !i.domain_attr.is_null() => ((*i.domain_attr).threading, (*i.domain_attr).mr_mode),
                 _ => return refuse(FI_EINVAL),
             }
         };
@@ -73,6 +78,7 @@ impl Domain {
             head: fid_domain { fid: slots::header(FI_CLASS_DOMAIN, context, &FID), ops: &OPS, mr: &mr::OPS },
             cell: Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN)),
             api_version: fabric.api_version,
+            basic_regions: mr_mode == FI_MR_BASIC,
             uses: Uses::default(),
             _fabric: fabric.uses.clone(),
             eq: Mutex::new(None),
@@ -174,8 +180,30 @@ unsafe extern "C" fn srx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mu
     -FI_ENOSYS
 }
 
-unsafe extern "C" fn query_atomic(_d: *mut fid_domain, _datatype: c_enum, _op: c_enum, _attr: *mut opaque, _flags: u64) -> c_int {
-    -FI_EOPNOTSUPP
+unsafe extern "C" fn query_atomic(
+    _d: *mut fid_domain,
+    datatype: c_enum,
+    op: c_enum,
+    out: *mut fi_atomic_attr,
+    flags: u64,
+) -> c_int {
+    let form = match flags {
+        0 => AtomicForm::Base,
+        FI_FETCH_ATOMIC => AtomicForm::Fetch,
+        FI_COMPARE_ATOMIC => AtomicForm::Compare,
+        // Atomics on tagged buffers are not offered.
+        _ => return -FI_EINVAL,
+    };
+    let answer = ops::atomic::order(datatype, op, form).and_then(|order| {
+        if out.is_null() {
+            return refuse(FI_EINVAL);
+        }
+        let answer = fi_atomic_attr { count: ops::atomic::most(order), size: order.kind.bytes() };
+        // SAFETY: fi_atomic(3): a place for the answer.
+        unsafe { out.write(answer) };
+        Ok(())
+    });
+    status(answer)
 }
 
 unsafe extern "C" fn query_collective(_d: *mut fid_domain, _op: c_enum, _attr: *mut opaque, _flags: u64) -> c_int {

@@ -16,7 +16,7 @@ use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, object, r
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{CntrEvents, EpAttr, EpId, Error, OpFlags, RecvArgs, SendArgs, UserCtx};
+use rustmx::{AtomicArgs, CntrEvents, EpAttr, EpId, Error, OpFlags, RecvArgs, RmaArgs, SendArgs, UserCtx};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -98,6 +98,24 @@ impl Ep {
     }
 
     /// Posts a receive.
+    /// Reads or writes a peer's memory.
+    pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
+        self.default_tx_flags(&mut args.flags);
+        Ok(self.cell.data()?.rma(self.id, &args)?)
+    }
+
+    /// Combines values in a peer's memory with ours.
+    pub(crate) fn atomic(&self, mut args: AtomicArgs<'_>) -> Answer<()> {
+        self.default_tx_flags(&mut args.flags);
+        Ok(self.cell.data()?.atomic(self.id, &args)?)
+    }
+
+    fn default_tx_flags(&self, flags: &mut Option<OpFlags>) {
+        if flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
+            *flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
+        }
+    }
+
     #[inline]
     pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
         if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {

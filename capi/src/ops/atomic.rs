@@ -1,12 +1,19 @@
-//! `fi_ops_atomic`: remote atomics. `FI_ATOMIC` is not among the capabilities of this version; every slot says so.
+//! `fi_ops_atomic`: atomic operations on peers' memory.
 #![expect(unsafe_code)]
-// UNSAFETY: the slots have C's signatures, which are unsafe to call; nothing is dereferenced here.
+// UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
-use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic};
+use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
 use crate::abi::endpoint::fid_ep;
-use crate::abi::errno::{FI_ENOSYS, FI_EOPNOTSUPP};
+use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::{c_enum, fi_addr_t};
+use crate::boundary::{Answer, Errno, attr, object, refuse, status};
+use crate::convert;
+use crate::object::ep::Ep;
 use libc::{c_int, c_void};
+use rustmx::{
+    ATOMIC_MAX, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, IOV_LIMIT, MAX_PLACES, OpFlags, Order, RemoteSeg, UserCtx,
+    UserSeg, is_valid_atomic,
+};
 
 /// The table of every endpoint.
 pub(crate) static OPS: fi_ops_atomic = fi_ops_atomic {
@@ -26,163 +33,363 @@ pub(crate) static OPS: fi_ops_atomic = fi_ops_atomic {
     compwritevalid,
 };
 
-unsafe extern "C" fn write(
-    _: *mut fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: *mut c_void,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+/// What the operation is: `-FI_EOPNOTSUPP` for numbers that are none, or that do not go together.
+pub(crate) fn order(datatype: c_enum, op: c_enum, form: AtomicForm) -> Answer<Order> {
+    match (AtomicOp::from_number(op), AtomicType::from_number(datatype)) {
+        (Some(op), Some(kind)) if is_valid_atomic(op, kind, form) => Ok(Order { op, kind, form }),
+        _ => refuse(FI_EOPNOTSUPP),
+    }
+}
+
+/// Values that one operation may have.
+pub(crate) fn most(order: Order) -> usize {
+    ATOMIC_MAX / order.kind.bytes()
+}
+
+/// A list of values in our memory, as C passes it.
+#[derive(Clone, Copy)]
+struct Values {
+    list: *const fi_ioc,
+    count: usize,
+}
+
+impl Values {
+    const NONE: Values = Values { list: core::ptr::null(), count: 0 };
+
+    fn of(list: &fi_ioc) -> Values {
+        Values { list, count: 1 }
+    }
+}
+
+fn ioc(addr: *const c_void, count: usize) -> fi_ioc {
+    fi_ioc { addr: addr.cast_mut(), count }
+}
+
+/// An operation without its memory.
+struct What {
+    to: fi_addr_t,
+    context: *mut c_void,
+    /// `None`: the endpoint's default flags.
+    flags: Option<OpFlags>,
+    inject: bool,
+}
+
+impl What {
+    fn plain(to: fi_addr_t, context: *mut c_void) -> What {
+        What { to, context, flags: None, inject: false }
+    }
+}
+
+/// Segments of `size` bytes a value.
+///
+/// # Safety
+/// The list is as long as it says; what it names lives until completion.
+unsafe fn segments(values: Values, size: usize, into: &mut [UserSeg; IOV_LIMIT]) -> Answer<usize> {
+    if values.count > IOV_LIMIT || (values.count > 0 && values.list.is_null()) {
+        return refuse(FI_EINVAL);
+    }
+    for (i, segment) in into.iter_mut().enumerate().take(values.count) {
+        // SAFETY: that many entries (caller).
+        unsafe {
+            let one = &*values.list.add(i);
+            *segment = convert::segment(one.addr, one.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?);
+        }
+    }
+    Ok(values.count)
+}
+
+/// Starts an operation on `places`, with operands, comparands and results.
+///
+/// # Safety
+/// `ep` is a live endpoint; the lists are as long as they say; buffers live until completion (fi_atomic(3)).
+unsafe fn start(
+    ep: *mut fid_ep,
+    order: Answer<Order>,
+    [operands, comparands, results]: [Values; 3],
+    places: &[fi_rma_ioc],
+    what: What,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    // SAFETY: as the caller promises; zero bytes at no address.
+    let answer = unsafe {
+        let none = [convert::segment(core::ptr::null(), 0); IOV_LIMIT];
+        let (mut x, mut y, mut z) = (none, none, none);
+        order.and_then(|order| {
+            let size = order.kind.bytes();
+            let ep = object::<Ep, _>(ep)?;
+            // Operands of a read are ignored, whatever they are (fi_atomic(3)).
+            let operands = if order.op == AtomicOp::Read { Values::NONE } else { operands };
+            let (nx, ny, nz) =
+                (segments(operands, size, &mut x)?, segments(comparands, size, &mut y)?, segments(results, size, &mut z)?);
+            let mut there = [RemoteSeg { addr: 0, len: 0, key: 0 }; MAX_PLACES];
+            for (to, one) in there.iter_mut().zip(places) {
+                *to = RemoteSeg { addr: one.addr, len: one.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?, key: one.key };
+            }
+            ep.atomic(AtomicArgs {
+                to: Addr(what.to),
+                order,
+                operands: &x[..nx],
+                comparands: &y[..ny],
+                results: &z[..nz],
+                places: there.get(..places.len()).ok_or(Errno(FI_EINVAL))?,
+                ctx: UserCtx(what.context as usize),
+                flags: what.flags,
+                inject: what.inject,
+            })
+        })
+    };
+    status(answer) as isize
+}
+
+/// Values of a list, all to one place.
+///
+/// # Safety
+/// The list is as long as it says.
+unsafe fn place(values: Values, addr: u64, key: u64) -> [fi_rma_ioc; 1] {
+    let count = (0..if values.list.is_null() { 0 } else { values.count })
+        // SAFETY: that many entries (caller).
+        .map(|i| unsafe { (*values.list.add(i)).count })
+        .fold(0usize, usize::saturating_add);
+    [fi_rma_ioc { addr, count, key }]
+}
+
+/// An operation from a message structure.
+///
+/// # Safety
+/// As for [`start`]; `msg` is null or lives during the call with its arrays.
+unsafe fn message(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    [comparands, results]: [Values; 2],
+    form: AtomicForm,
+    flags: u64,
+) -> isize {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let Some(m) = attr(msg) else { return -(FI_EINVAL as isize) };
+        if m.rma_iov_count > MAX_PLACES || m.rma_iov.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        let flags = match convert::flags(flags) {
+            Ok(flags) => Some(flags),
+            Err(Errno(e)) => return -(e as isize),
+        };
+        let places = core::slice::from_raw_parts(m.rma_iov, m.rma_iov_count);
+        let operands = Values { list: m.msg_iov, count: m.iov_count };
+        let what = What { flags, ..What::plain(m.addr, m.context) };
+        start(ep, order(m.datatype, m.op, form), [operands, comparands, results], places, what)
+    }
+}
+
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
+) -> isize {
+    let (one, there) = (ioc(buf, count), [fi_rma_ioc { addr, count, key }]);
+    let lists = [Values::of(&one), Values::NONE, Values::NONE];
+    // SAFETY: fi_atomic(3): a live endpoint, a buffer that lives until completion.
+    unsafe { start(ep, order(datatype, op, AtomicForm::Base), lists, &there, What::plain(dest, context)) }
 }
 
 unsafe extern "C" fn writev(
-    _: *mut fid_ep,
-    _: *const fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let operands = Values { list: iov, count };
+    // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
+    unsafe {
+        let there = place(operands, addr, key);
+        let lists = [operands, Values::NONE, Values::NONE];
+        start(ep, order(datatype, op, AtomicForm::Base), lists, &there, What::plain(dest, context))
+    }
 }
 
-unsafe extern "C" fn writemsg(_: *mut fid_ep, _: *const fi_msg_atomic, _: u64) -> isize {
-    -(FI_ENOSYS as isize)
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
+    // SAFETY: fi_atomic(3): a live endpoint, a message that lives during the call, buffers that live until completion.
+    unsafe { message(ep, msg, [Values::NONE; 2], AtomicForm::Base, flags) }
 }
 
 unsafe extern "C" fn inject(
-    _: *mut fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let (one, there) = (ioc(buf, count), [fi_rma_ioc { addr, count, key }]);
+    let what = What { inject: true, ..What::plain(dest, core::ptr::null_mut()) };
+    let lists = [Values::of(&one), Values::NONE, Values::NONE];
+    // SAFETY: fi_atomic(3): a live endpoint, a buffer that is read during the call.
+    unsafe { start(ep, order(datatype, op, AtomicForm::Base), lists, &there, what) }
 }
 
 unsafe extern "C" fn readwrite(
-    _: *mut fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    result: *mut c_void,
+    _result_desc: *mut c_void,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let (one, back, there) = (ioc(buf, count), ioc(result, count), [fi_rma_ioc { addr, count, key }]);
+    let lists = [Values::of(&one), Values::NONE, Values::of(&back)];
+    // SAFETY: fi_atomic(3): a live endpoint, buffers that live until completion.
+    unsafe { start(ep, order(datatype, op, AtomicForm::Fetch), lists, &there, What::plain(dest, context)) }
 }
 
 unsafe extern "C" fn readwritev(
-    _: *mut fid_ep,
-    _: *const fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: *mut fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    resultv: *mut fi_ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let (operands, results) = (Values { list: iov, count }, Values { list: resultv, count: result_count });
+    // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
+    unsafe {
+        // A read may come without operands.
+        let there = place(results, addr, key);
+        let lists = [operands, Values::NONE, results];
+        start(ep, order(datatype, op, AtomicForm::Fetch), lists, &there, What::plain(dest, context))
+    }
 }
 
 unsafe extern "C" fn readwritemsg(
-    _: *mut fid_ep,
-    _: *const fi_msg_atomic,
-    _: *mut fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: u64,
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    resultv: *mut fi_ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let results = Values { list: resultv, count: result_count };
+    // SAFETY: fi_atomic(3): a live endpoint, a message that lives during the call, buffers that live until completion.
+    unsafe { message(ep, msg, [Values::NONE, results], AtomicForm::Fetch, flags) }
 }
 
 unsafe extern "C" fn compwrite(
-    _: *mut fid_ep,
-    _: *const c_void,
-    _: usize,
-    _: *mut c_void,
-    _: *const c_void,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _desc: *mut c_void,
+    compare: *const c_void,
+    _compare_desc: *mut c_void,
+    result: *mut c_void,
+    _result_desc: *mut c_void,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let (one, with, back) = (ioc(buf, count), ioc(compare, count), ioc(result, count));
+    let there = [fi_rma_ioc { addr, count, key }];
+    let lists = [Values::of(&one), Values::of(&with), Values::of(&back)];
+    // SAFETY: fi_atomic(3): a live endpoint, buffers that live until completion.
+    unsafe { start(ep, order(datatype, op, AtomicForm::Compare), lists, &there, What::plain(dest, context)) }
 }
 
 unsafe extern "C" fn compwritev(
-    _: *mut fid_ep,
-    _: *const fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: *const fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: *mut fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: fi_addr_t,
-    _: u64,
-    _: u64,
-    _: c_enum,
-    _: c_enum,
-    _: *mut c_void,
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _desc: *mut *mut c_void,
+    count: usize,
+    comparev: *const fi_ioc,
+    _compare_desc: *mut *mut c_void,
+    compare_count: usize,
+    resultv: *mut fi_ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_enum,
+    op: c_enum,
+    context: *mut c_void,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let operands = Values { list: iov, count };
+    let lists = [operands, Values { list: comparev, count: compare_count }, Values { list: resultv, count: result_count }];
+    // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
+    unsafe {
+        let there = place(operands, addr, key);
+        start(ep, order(datatype, op, AtomicForm::Compare), lists, &there, What::plain(dest, context))
+    }
 }
 
 unsafe extern "C" fn compwritemsg(
-    _: *mut fid_ep,
-    _: *const fi_msg_atomic,
-    _: *const fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: *mut fi_ioc,
-    _: *mut *mut c_void,
-    _: usize,
-    _: u64,
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    comparev: *const fi_ioc,
+    _compare_desc: *mut *mut c_void,
+    compare_count: usize,
+    resultv: *mut fi_ioc,
+    _result_desc: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
 ) -> isize {
-    -(FI_ENOSYS as isize)
+    let lists = [Values { list: comparev, count: compare_count }, Values { list: resultv, count: result_count }];
+    // SAFETY: fi_atomic(3): a live endpoint, a message that lives during the call, buffers that live until completion.
+    unsafe { message(ep, msg, lists, AtomicForm::Compare, flags) }
 }
 
-// fi_atomicvalid and its relatives: clients ask for every operation and type at start (contract 4.6).
-
-unsafe extern "C" fn writevalid(_: *mut fid_ep, _: c_enum, _: c_enum, _: *mut usize) -> c_int {
-    -FI_EOPNOTSUPP
+/// # Safety
+/// `count` is null or valid for a write.
+unsafe fn valid(datatype: c_enum, op: c_enum, count: *mut usize, form: AtomicForm) -> c_int {
+    let answer = order(datatype, op, form).and_then(|order| {
+        if count.is_null() {
+            return refuse(FI_EINVAL);
+        }
+        // SAFETY: valid for a write (caller).
+        unsafe { count.write(most(order)) };
+        Ok(())
+    });
+    status(answer)
 }
 
-unsafe extern "C" fn readwritevalid(_: *mut fid_ep, _: c_enum, _: c_enum, _: *mut usize) -> c_int {
-    -FI_EOPNOTSUPP
+unsafe extern "C" fn writevalid(_ep: *mut fid_ep, datatype: c_enum, op: c_enum, count: *mut usize) -> c_int {
+    // SAFETY: fi_atomic(3): a place for the count.
+    unsafe { valid(datatype, op, count, AtomicForm::Base) }
 }
 
-unsafe extern "C" fn compwritevalid(_: *mut fid_ep, _: c_enum, _: c_enum, _: *mut usize) -> c_int {
-    -FI_EOPNOTSUPP
+unsafe extern "C" fn readwritevalid(_ep: *mut fid_ep, datatype: c_enum, op: c_enum, count: *mut usize) -> c_int {
+    // SAFETY: fi_atomic(3): a place for the count.
+    unsafe { valid(datatype, op, count, AtomicForm::Fetch) }
+}
+
+unsafe extern "C" fn compwritevalid(_ep: *mut fid_ep, datatype: c_enum, op: c_enum, count: *mut usize) -> c_int {
+    // SAFETY: fi_atomic(3): a place for the count.
+    unsafe { valid(datatype, op, count, AtomicForm::Compare) }
 }

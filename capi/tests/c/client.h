@@ -23,7 +23,7 @@
 #include <rdma/fi_tagged.h>
 
 #define LIMIT_SECONDS 30
-#define NAME_LEN 48
+#define NAME_LEN 56
 
 static int my_rank = -1;
 

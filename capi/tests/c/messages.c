@@ -78,7 +78,7 @@ static void every_call(struct net *n, int rank)
 		/* As Open MPI acknowledges a synchronous send: no buffer at all. */
 		POST(n, fi_tsendmsg(n->ep, &ack, 0));
 		next(n);
-		EXPECT(-FI_EOPNOTSUPP, fi_tsendmsg(n->ep, &ack, FI_FENCE));
+		EXPECT(-FI_EOPNOTSUPP, fi_tsendmsg(n->ep, &ack, FI_TRIGGER));
 		EXPECT(-FI_EINVAL, fi_sendv(n->ep, iov, NULL, 17, n->peer, &c));
 		return;
 	}

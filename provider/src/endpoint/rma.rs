@@ -183,7 +183,8 @@ impl Endpoint {
             return Outcome::NotPossible;
         }
         let peer = self.peers.get_mut(id);
-        if !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
+        // What was asked of the target's engine comes first.
+        if peer.one_sided.is_waiting() || !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
             return Outcome::NotPossible;
         }
         let target = Target { pid: peer.pid, table: peer.name.table() };

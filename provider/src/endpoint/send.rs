@@ -65,6 +65,9 @@ impl Endpoint {
         if !self.peers.get(id).can_send() {
             self.first_contact(out, id)?;
         }
+        if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
+            return Err(Error::Again);
+        }
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
