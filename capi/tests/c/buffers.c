@@ -205,6 +205,7 @@ static void selective(int rank, int sock)
 		}
 		barrier_progressing(sock, &n);
 		quiet(&n);
+		barrier(sock); /* its end must not disturb our quiet */
 		close_net(&n);
 	}
 }

@@ -340,7 +340,6 @@ static void refusals(void)
 	EXPECT(-FI_ENOSYS, n.ep->ops->tx_size_left(n.ep));
 	EXPECT(-FI_ENOSYS, fi_setname(&n.ep->fid, buf, 8));
 	EXPECT(-FI_ENOSYS, fi_connect(n.ep, buf, NULL, 0));
-	EXPECT(-FI_EOPNOTSUPP, fi_fetch_atomicvalid(n.ep, FI_UINT64, FI_SUM, &count));
 	EXPECT(-FI_EOPNOTSUPP, fi_compare_atomicvalid(n.ep, FI_UINT64, 99, &count));
 	/* Wrong kinds of handle. */
 	EXPECT(-FI_EINVAL, fi_ep_bind(n.ep, &n.domain->fid, 0));
