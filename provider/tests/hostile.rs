@@ -94,7 +94,11 @@ impl Liar {
     /// Writes a record, if there is room.
     fn write(&mut self, kind: Kind, tag: u64, data: u64, body: [u64; 2], payload: &mut [u8]) -> bool {
         let iov = [seg(payload)];
-        let flags = if kind.body() > 0 || matches!(kind, Kind::Inline | Kind::Eager) { flag::TAGGED } else { 0 };
+        let flags = match kind {
+            Kind::Inline | Kind::Eager | Kind::Rts => flag::TAGGED,
+            Kind::Data | Kind::Cts => 0,
+            Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => flag::LAST,
+        };
         let draft = Draft { kind, flags, tag, data, body, iov: &iov, skip: 0, len: payload.len(), bytes: &[] };
         self.link.send(&draft, Class::Control).is_ok()
     }
@@ -342,6 +346,21 @@ fn each_lie_in_a_ring_is_noticed() {
         ("a fragment after the last", |l| {
             l.write(Kind::Rts, 3, 0, Rts { total: 200, stream: 1, promise: 200 }.emit(), &mut payload(200));
             l.write(Kind::Data, 1, 200, [0; 2], &mut payload(100));
+        }),
+        ("an answer to nothing", |l| {
+            l.write(Kind::Answer, 77, 0, [0; 2], &mut payload(8));
+        }),
+        ("an atomic operation that does not exist", |l| {
+            l.write(Kind::Atomic, 1, 0xff | 8 << 32, [0; 2], &mut payload(8));
+        }),
+        ("an atomic operation that its type does not have", |l| {
+            l.write(Kind::Atomic, 1, 6 | 9 << 8 | 8 << 32, [0; 2], &mut payload(8));
+        }),
+        ("an atomic operation with half an operand", |l| {
+            l.write(Kind::Atomic, 1, 2 | 7 << 8 | 8 << 32, [0; 2], &mut payload(4));
+        }),
+        ("an atomic operation on too many values", |l| {
+            l.write(Kind::Atomic, 1, 2 | 1 << 20 << 32, [0; 2], &mut payload(100));
         }),
         ("more eager payload than the window", |l| {
             // All of it unexpected; the window is 128 KiB, the ring holds 5 at a time, so this goes on in the loop below.
@@ -612,7 +631,11 @@ fn one_noise(scene: &mut Scene, liar: &mut Liar, rng: &mut Rng, what: &str) {
 fn some_record(liar: &mut Liar, rng: &mut Rng, stream: u32) {
     let tag = [rng.below(4), 50][rng.below(2) as usize];
     let n = rng.range(0, 232);
-    match rng.below(5) {
+    match rng.below(9) {
+        5 => liar.write(Kind::Put, rng.below(3), rng.next(), [rng.next() >> rng.below(64), 1], &mut payload(n)),
+        6 => liar.write(Kind::Get, rng.below(3), rng.next() >> rng.below(64), [rng.next() >> rng.below(64), 1], &mut []),
+        7 => liar.write(Kind::Event, rng.below(3), 1, [0, rng.next()], &mut []),
+        8 => liar.write(Kind::Atomic, rng.below(3), 2 | 7 << 8 | 8 << 32, [rng.next() >> rng.below(64), 1], &mut payload(8)),
         0 | 1 => liar.write(Kind::Inline, tag, 0, [0; 2], &mut payload(n)),
         2 => liar.write(Kind::Eager, tag, 0, [0; 2], &mut payload(n * 10)),
         3 => {
@@ -1120,5 +1143,23 @@ fn a_writer_that_stops_between_a_skip_and_its_record() {
     while scene.slots[0].posted {
         scene.turns(1);
         until.check(|| "the record behind the skip is never seen".into());
+    }
+}
+
+/// Requests are answered in order; a liar that reads no answers cannot make its victim owe without end.
+#[test]
+fn requests_without_end() {
+    let _dog = watchdog("requests", 30);
+    for kind in [Kind::Put, Kind::Get] {
+        let mut scene = Scene::new();
+        let mut liar = Liar::connected(&mut scene.victim);
+        let until = Deadline::new(10);
+        while !liar.ended() {
+            let _ = liar.link.refresh();
+            while liar.write(kind, 1, 0, [0; 2], &mut []) {}
+            scene.turns(1);
+            until.check(|| "it goes on for ever".into());
+        }
+        scene.exchange();
     }
 }

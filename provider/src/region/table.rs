@@ -262,7 +262,7 @@ mod tests {
         #[test]
         fn readers_find_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..40, any::<u32>()), 0..400)) {
             let (mut table, mut map) = (Table::default(), HashMap::new());
-            let keys = |k: u64| if k % 3 == 0 { k << 56 | 1 } else { k };
+            let keys = |k: u64| if k.is_multiple_of(3) { k << 56 | 1 } else { k };
             for (add, key, len) in ops {
                 let key = keys(key);
                 if add && !map.contains_key(&key) {
