@@ -1,0 +1,3 @@
+NAME = "hpcc"
+PARTS = {}
+LEFT_OUT_OF_ALL = ()

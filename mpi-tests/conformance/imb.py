@@ -1,0 +1,3 @@
+NAME = "imb"
+PARTS = {}
+LEFT_OUT_OF_ALL = ()

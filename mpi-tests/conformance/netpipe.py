@@ -1,0 +1,3 @@
+NAME = "netpipe"
+PARTS = {}
+LEFT_OUT_OF_ALL = ()
