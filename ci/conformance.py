@@ -1,6 +1,7 @@
 """The work of ci/conformance.sh, whose header says what its arguments mean."""
 
 import argparse
+import signal
 import sys
 import time
 from importlib import import_module
@@ -63,6 +64,8 @@ def one(suite, part, with_baseline):
 
 
 def main():
+    # As an exception it passes the places that end what was started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(add_help=False, usage="see ci/conformance.sh --help")
     parser.add_argument("suite", nargs="?")
     parser.add_argument("parts", nargs="*")

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 
 import record
 from launch import CORES, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
@@ -59,10 +60,6 @@ def versions():
 
 
 def libfabric():
-    import subprocess
-
-    text = subprocess.run([BIN / "fi_rdm", "-h"], capture_output=True, text=True)
-    del text
     info = subprocess.run(["fi_info", "--version"], capture_output=True, text=True).stdout
     found = re.search(r"libfabric: ([\d.]+)", info)
     return found[1] if found else "?"
@@ -98,7 +95,7 @@ def run_part(part, transport):
     # runfabtests.sh takes a line with # anywhere in it for a comment.
     plain = logs / f"{part}.exclude"
     plain.write_text("".join(f"{pattern}\n" for pattern, _ in patterns) or "no-test-has-this-name\n")
-    command = [BIN / "runfabtests.sh", "-vv", "-t", SETS[base], "-f", plain, "-p", BIN]
+    command = [BIN / "runfabtests.sh", "-vvv", "-t", SETS[base], "-f", plain, "-p", BIN]
     command += ["-T", "300" if base == "uber" else "60"]
     if not in_band:
         # Without a source address both sides would ask for the same service.
@@ -111,6 +108,19 @@ def run_part(part, transport):
     return parse(log.read_text(errors="replace"), patterns, code)
 
 
+def uber(block):
+    """The cases of fi_ubertest, which counts them at its end and names none."""
+    client = block.partition("client_stdout")[2]
+    kinds = {"Success": "pass", "ENODATA": "notrun", "EIO": "fail", "ENOSYS": "fail", "ERROR": "fail"}
+    cases = []
+    for word, kind in kinds.items():
+        for count in re.findall(rf"^ +{word}: +(\d+)", client, re.M)[-1:]:
+            cases += [Case(f"fi_ubertest {word} {n + 1}", kind) for n in range(int(count))]
+    if not any(case.result == "pass" for case in cases):
+        cases.append(Case("fi_ubertest", "fail", detail=block[-4000:]))
+    return cases
+
+
 def parse(text, patterns, code):
     cases = []
     for block in re.split(r"^- name: +", text, flags=re.M)[1:]:
@@ -121,7 +131,10 @@ def parse(text, patterns, code):
         detail = next((why for pattern, why in patterns if re.search(pattern, name)), "") if kind == "excluded" else ""
         if kind == "fail":
             detail = block[:4000]
-        cases.append(Case(name, kind, seconds, detail))
+        if name == "fi_ubertest":
+            cases += uber(block)
+        else:
+            cases.append(Case(name, kind, seconds, detail))
     if not re.search(r"^# Total Fail", text, re.M):
         cases.append(Case("runfabtests.sh reaches its end", "fail", detail=f"exit code {code}"))
     return cases

@@ -83,9 +83,14 @@ def apart():
     if _prefixes is None:
         _prefixes = []
         for user in ([], ["--user", "--map-root-user"]):
-            prefix = ["unshare", *user, "--fork", "--pid", "--kill-child", "--mount-proc"]
+            # The whole namespace ends when its first process does, that one with unshare, and unshare
+            # with this script, even if that is killed.
+            prefix = ["setpriv", "--pdeathsig", "KILL"]
+            prefix += ["unshare", *user, "--fork", "--pid", "--kill-child", "--mount-proc"]
             if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
-                _prefixes = [*prefix, str(ROOT / "mpi-tests/private-net.sh")]
+                # The first process of the namespace inherits orphans: a shell that stays takes them in.
+                first = ["bash", "-c", '"$@"; exit $?', "first"]
+                _prefixes = [*prefix, str(ROOT / "mpi-tests/private-net.sh"), *first]
                 break
     return _prefixes
 
@@ -108,9 +113,9 @@ def last_line(path):
     return next((line.strip()[:80] for line in reversed(lines) if line.strip()), "")
 
 
-def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alone=True):
+def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alone=True, at=None):
     """Runs a command with its output in log (and its standard error in errors, if given). Returns its
-    exit code, 124 if it was ended after limit seconds."""
+    exit code, 124 if it was ended after limit seconds. at() says where it is, else the log's last line."""
     begun = time.monotonic()
     env = env or {}
     argv = [str(word) for word in argv]
@@ -137,7 +142,7 @@ def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alon
                     return 124
                 if now > beat:
                     beat = now + BEAT
-                    say(f"{label}: {now - begun:.0f} s, at: {last_line(log)}")
+                    say(f"{label}: {now - begun:.0f} s, at: {at() if at else last_line(log)}")
         finally:
             # Its session, even after a normal end: a launcher can leave ranks behind.
             try:

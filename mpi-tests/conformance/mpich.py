@@ -105,6 +105,16 @@ def limited(words):
     return rest + [f"timeLimit={min(int(limit.partition('=')[2]), LONGEST)}" for limit in limits[-1:]]
 
 
+def listed(lists, directory):
+    """Gives the directory a list, and its parent's list a line for it."""
+    if directory not in lists:
+        lists[directory] = []
+        above, _, inner = directory.rpartition("/")
+        if above:
+            listed(lists, above)
+            lists[above].append(inner)
+
+
 def write_lists(part):
     """Leaves the lists for runtests in the build tree; returns {name: None or why it is left out}."""
     patterns, lists, expected = record.excludes(NAME), {}, {}
@@ -114,13 +124,7 @@ def write_lists(part):
         while name in expected:
             name += " again"
         expected[name] = why
-        above = directory
-        while above not in lists:
-            lists[above] = []
-            if "/" not in above:
-                break
-            above, _, inner = above.rpartition("/")
-            lists.setdefault(above, []).append(inner)
+        listed(lists, directory)
         if not why:
             lists[directory].append(" ".join(limited(words)))
     for directory, lines in lists.items():
@@ -142,8 +146,14 @@ def run_part(part, transport):
     command = [TOP / "build/runtests", f"-srcdir={source()}", f"-tests={LIST}", f"-testdirs={part}"]
     command += [f"-mpiexec={VENVS / 'mpich/bin/mpiexec'}", f"-junitfile={junit}"]
     env = environment("mpich", transport) | {"MPITEST_CLEANUP": "0", "MPITEST_TIMEOUT": str(USUAL)}
-    run(command, logs / f"{part}.log", env=env, cwd=TOP / "build", limit=7200, label=label)
+    run(command, logs / f"{part}.log", env=env, cwd=TOP / "build", limit=7200, label=label,
+        at=lambda: progress(junit, len(expected)))
     return parse(junit.read_text(errors="replace") if junit.exists() else "", expected)
+
+
+def progress(junit, total):
+    names = re.findall(r'<testcase name=" - (.*?)"', junit.read_text(errors="replace")) if junit.exists() else []
+    return f"{len(names)} of {total} done, last {' '.join(names[-1].split()) if names else 'none'}"
 
 
 def parse(text, expected):
