@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs other people's test suites over rustmx.
+#
+# Usage: ci/conformance.sh SUITE [PART...] [options]
+#        ci/conformance.sh all [options]
+#        ci/conformance.sh table
+#
+#   SUITE        fabtests, mpich, mpi4py, imb, hpcc or netpipe; without a PART, all that --list does not
+#                mark "not in all"
+#   table        write mpi-tests/CONFORMANCE.md from the results kept last
+#   --list       suites and parts
+#   --baseline   run each part over another transport first (mpich and fabtests: libfabric's tcp; mpi4py:
+#                what the MPI uses by itself inside a machine) and show what only one of the two passes
+#   --no-build   use what ci/setup.sh suites installed and target/release as they are
+#   --help
+#
+# The last line of a part is "SUITE PART: P passed, F failed, X excluded"; exits with 1 if any F is not
+# 0, with 2 if a part cannot be run at all. Excluded are the tests that the suite itself skips because the provider refuses
+# what they need, those in mpi-tests/conformance/*.exclude (each with a reason), and those that fail in the
+# last kept baseline of the part, too; the table tells the three apart.
+#
+# Each part first proves that what it runs uses rustmx. Programs run in PID and network namespaces of
+# their own, if the machine allows that: nothing is left behind, nothing leaves the machine.
+# Sources, builds, logs and results (target/conformance/results/SUITE/PART.TRANSPORT.json) are under
+# target/. The machine decides the time: with 2 cores, all takes some two hours, most of it mpich.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=1
+arguments=()
+
+[ $# -gt 0 ] || set -- --help
+for argument; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    --no-build) build= ;;
+    --list | table)
+      build=
+      arguments+=("$argument")
+      ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+
+if [ -n "$build" ]; then
+  "$root/ci/setup.sh" suites >&2
+  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi >&2)
+fi
+exec python3 "$root/ci/conformance.py" "${arguments[@]}"

