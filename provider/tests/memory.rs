@@ -159,6 +159,15 @@ fn the_target_decides_what_may_be_done() {
         a.domain.rma(a.ep, &rma(to, false, &[seg(&mut back)], &place, 1)).expect("read");
         one(&mut a, &mut b).expect("read");
         assert_eq!(back, other, "cma {cma}");
+        // Once more, without a look at the gap: the old region was too short for this.
+        let mut longer = pattern(80, 10);
+        b.domain.mr_close(1).expect("closed");
+        let memory = region(&mut longer, all_rights());
+        b.domain.mr_register(Some(1), memory).expect("registered");
+        let (mut all, whole) = (vec![0u8; 80], [RemoteSeg { addr: 0, len: 80, key: 1 }]);
+        a.domain.rma(a.ep, &rma(to, false, &[seg(&mut all)], &whole, 1)).expect("read");
+        one(&mut a, &mut b).expect("read");
+        assert_eq!(all, longer, "cma {cma}");
         // Different lengths make no sense, whatever the target says.
         assert_eq!(
             a.domain.rma(a.ep, &rma(to, false, &[seg(&mut back)], &[RemoteSeg { len: 49, ..place[0] }], 1)),

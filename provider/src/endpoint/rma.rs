@@ -97,7 +97,11 @@ impl Endpoint {
                 }
                 self.report.sent(out, &req);
             }
-            Outcome::Failed(why) => self.one_sided_failed(out, id, &req, why),
+            Outcome::Failed(why) => {
+                let what = if args.write { "write to" } else { "read from" };
+                self.log.info(|| format!("a {what} {} at {:x?}: {why}", self.peers.get(id).name, args.places));
+                self.one_sided_failed(out, id, &req, why);
+            }
             Outcome::NotPossible => {
                 self.stats.one_sided += 1;
                 let task = match (args.write, inject) {

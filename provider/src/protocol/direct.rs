@@ -127,7 +127,15 @@ impl Direct {
             let Slot::Found { base, len, access: has } = Slot::parse(&known.line, place.key) else {
                 return Err(Miss::Wrong(Error::NoKey));
             };
-            let at = region::locate(base, len, has, (place.addr, place.len as u64), access).map_err(Miss::Wrong)?;
+            let at = match region::locate(base, len, has, (place.addr, place.len as u64), access) {
+                Ok(at) => at,
+                Err(why) if what.write || is_unchanged(target, &known)? => return Err(Miss::Wrong(why)),
+                // The key has got another region since.
+                Err(_) => {
+                    self.forget(place.key);
+                    continue;
+                }
+            };
             if what.write {
                 remote::store(target.pid, at, what.iov, skip, place.len)?;
                 return Ok(self.root.is_some_and(|r| r.events));
