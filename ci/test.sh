@@ -113,7 +113,7 @@ sanitized() {
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
-step_asan() { sanitized asan -Zsanitizer=address --lib --test pair --test simulation --test hostile; }
+step_asan() { sanitized asan -Zsanitizer=address --lib --test pair --test memory --test simulation --test hostile; }
 
 step_tsan() {
   # The standard library is not instrumented (that would take rust-src): see ci/tsan.supp. rustix goes
@@ -121,7 +121,7 @@ step_tsan() {
   # the other look like a race. This sanitizer sees one process: the rings between two are loom's.
   TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1" \
     sanitized tsan "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg=rustix_use_libc" \
-    --lib --test pair --test simulation
+    --lib --test pair --test memory --test simulation
 }
 
 step_benches() {
