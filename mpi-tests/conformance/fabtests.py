@@ -89,7 +89,7 @@ def run_part(part, transport):
         raise Unusable("runfabtests.sh needs a PID namespace of its own, and unshare is refused here")
     prove(transport)
     base, in_band = part.removesuffix("-b"), not part.endswith("-b")
-    patterns = record.excludes(NAME)
+    patterns = record.excludes(NAME) + ([] if in_band else record.excludes(f"{NAME}-b"))
     logs = TOP / "logs" / transport
     logs.mkdir(parents=True, exist_ok=True)
     # runfabtests.sh takes a line with # anywhere in it for a comment.

@@ -38,6 +38,8 @@ def environment(mpi, transport):
             env["FI_PROVIDER_PATH"] = str(VENVS / "impi/lib")
     if mpi.startswith("ompi"):
         env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        # Programs that are spawned need it, too, and they get no option of mpirun.
+        env["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         if transport == "native":
             env["OMPI_MCA_pml"] = "ob1"
         else:
@@ -120,10 +122,15 @@ def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alon
     env = env or {}
     argv = [str(word) for word in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "wb") as out, open(errors or os.devnull, "wb") as err:
+    # Launchers name their session directories by PID, and PIDs of one namespace come again in the next.
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as temporary,
+        open(log, "wb") as out,
+        open(errors or os.devnull, "wb") as err,
+    ):
         child = subprocess.Popen(
             (apart() if alone else []) + argv,
-            env=os.environ | env,
+            env=os.environ | {"TMPDIR": temporary} | env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=out,

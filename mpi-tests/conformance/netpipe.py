@@ -53,7 +53,7 @@ def parse(text):
     """One case for each size: its line ends in a result. A failed check is a line of its own."""
     cases, last = [], 0
     for size, tail in re.findall(r"^ *\d+: +(\d+) bytes +\d+ times +(.*)$", text, re.M):
-        good = re.match(r"--> +[\d.]+ Mbps in +[\d.]+ usec|Integrity check passed", tail)
+        good = re.match(r"--> +(?:[\d.]+ Mbps in +[\d.]+ usec|Integrity check passed)", tail)
         cases.append(Case(f"{size} bytes", "pass" if good else "fail", 0, "" if good else tail))
         last = max(last, int(size))
     broken = re.findall(r"^.*(?:[Ff]ailed|[Ee]rror|corrupt).*$", text, re.M)
