@@ -41,6 +41,7 @@ pub struct Domain {
     yields: Yield,
     /// The last turn was idle, and others wait for the core.
     tired: bool,
+    bed: sleep::Bed,
 }
 
 macro_rules! lend {
@@ -48,6 +49,10 @@ macro_rules! lend {
         &mut Out { cqs: &mut $self.cqs, cntrs: &mut $self.cntrs }
     };
 }
+
+mod sleep;
+
+pub use sleep::Nap;
 
 impl Domain {
     /// An empty domain.
@@ -63,7 +68,7 @@ impl Domain {
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields, tired: false }
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
@@ -179,6 +184,7 @@ impl Domain {
     fn cntr(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
         if let Some(c) = self.cntrs.get_mut(cntr.0) {
             change(c);
+            self.rouse();
         }
     }
 
@@ -208,7 +214,8 @@ impl Domain {
             return Err(Error::Forked);
         }
         let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
-        let ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        let mut ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        ep.set_news(self.bed.news.clone());
         Ok(EpId(self.eps.insert(ep)))
     }
 
@@ -249,7 +256,8 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        self.ep(ep)?.enable()
+        self.ep(ep)?.enable()?;
+        self.hang_door(ep.0)
     }
 
     /// The endpoint's name.

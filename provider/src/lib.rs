@@ -37,8 +37,9 @@ engine! {
 #[cfg(not(loom))]
 pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
+    completion::waiter::Waiter,
     config::Config,
-    domain::Domain,
+    domain::{Domain, Nap},
     endpoint::{EpAttr, RecvArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},
@@ -46,5 +47,7 @@ pub use self::{
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     sys::cpu::yield_core,
+    sys::membarrier,
+    sys::event::EventFd,
     types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
 };

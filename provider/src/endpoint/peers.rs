@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use rustix::fd::OwnedFd;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How far the connection to a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub(super) struct Peer {
     /// Our segment's descriptor until it has been handed over.
     pub segment: Option<OwnedFd>,
     pub streams: Streams,
-    pub sockets: SmallVec<[OwnedFd; 1]>,
+    pub sockets: SmallVec<[Arc<OwnedFd>; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
     /// Sends of level Transmit that wait for first contact.
