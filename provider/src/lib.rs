@@ -48,6 +48,7 @@ pub use self::{
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     sys::cpu::yield_core,
     sys::membarrier,
+    sys::poller::Poller,
     sys::event::EventFd,
     types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
 };
