@@ -47,8 +47,8 @@ pub use self::{
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     sys::cpu::yield_core,
+    sys::event::EventFd,
     sys::membarrier,
     sys::poller::Poller,
-    sys::event::EventFd,
     types::{Addr, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT, MAX_MSG, OpFlags, UserCtx},
 };

@@ -5,7 +5,7 @@ mod common;
 
 use common::process::{self, Copy, copy, say};
 use common::{Deadline, Event, Msg, Node, Want, all_ok, pattern, watchdog};
-use rustmx::{Addr, CompFlags, Config, Error, Nap, Name, OpFlags, Waiter};
+use rustmx::{Addr, CompFlags, Config, Error, Name, Nap, OpFlags, Waiter};
 use std::time::{Duration, Instant};
 
 /// Not a test of its own: what the copies of this program do.

@@ -172,7 +172,11 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// # Safety
 /// `event` is null or writable; `buf` is null or writable for `len` bytes.
 unsafe fn take(
-    queue: &Queue, events: &mut VecDeque<Event>, event: *mut u32, (buf, len): (*mut c_void, usize), flags: u64,
+    queue: &Queue,
+    events: &mut VecDeque<Event>,
+    event: *mut u32,
+    (buf, len): (*mut c_void, usize),
+    flags: u64,
 ) -> Answer<usize> {
     let (kind, bytes) = match events.front() {
         None => return refuse(FI_EAGAIN),
