@@ -76,8 +76,7 @@ impl Endpoint {
             return Err(why);
         }
         if self.peers.get(id).name == own {
-            let mut link = Link::to_self(segment::private(self.segment_bytes), self.config.eager_window);
-            link.set_waker(self.local.as_mut().map(|l| l.own_waker()).transpose()?);
+            let link = Link::to_self(segment::private(self.segment_bytes), self.config.eager_window);
             let peer = self.peers.get_mut(id);
             peer.link = Some(link);
             peer.contact = Contact::Greeted;

@@ -132,8 +132,8 @@ impl Endpoint {
         peer.last_active = tick;
         if let Some(link) = &mut peer.link {
             link.set_hot(hot);
-            link.set_nap(nap);
         }
+        self.tell_nap(id, nap);
     }
 
     /// The peer's ring is not polled any more.

@@ -7,6 +7,7 @@
 use super::peers::Contact;
 use super::{Endpoint, Out};
 use crate::completion::waiter::News;
+use crate::types::PeerId;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -62,12 +63,22 @@ impl Endpoint {
     }
 
     fn show_nap(&mut self) {
-        let nap = self.nap;
         for id in self.peers.ids() {
-            if let Some(link) = &mut self.peers.get_mut(id).link {
-                link.set_nap(nap);
-            }
+            self.tell_nap(id, self.nap);
         }
+    }
+
+    /// Tells one peer; and makes sure that we can wake ourselves, if that is who it is.
+    pub(super) fn tell_nap(&mut self, id: PeerId, nap: u64) {
+        let Some(link) = &mut self.peers.get_mut(id).link else { return };
+        if nap != 0
+            && link.is_to_self()
+            && let Some(local) = &mut self.local
+        {
+            // Without descriptors sleeps are short (`patience`).
+            link.set_waker(local.own_waker().ok());
+        }
+        link.set_nap(nap);
     }
 
     /// Whether something came before the peers knew that we sleep: records, or room for ours.
@@ -86,8 +97,8 @@ impl Endpoint {
             Contact::Dialing { next, .. } => Some(next.saturating_sub(now)),
             _ => None,
         });
-        let fenced = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.is_fenced()));
-        let unfenced = (!fenced).then_some(UNFENCED);
-        calls.chain(unfenced).min().map_or(Patience::Unlimited, Patience::Nanos)
+        let woken = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.wakes_us()));
+        let unsure = (!woken).then_some(UNFENCED);
+        calls.chain(unsure).min().map_or(Patience::Unlimited, Patience::Nanos)
     }
 }

@@ -261,8 +261,17 @@ impl Link {
         self.waker = waker;
     }
 
-    /// Whether the peer takes part in the fences that let us sleep without looking (`shm/stance.rs`).
-    pub fn is_fenced(&self) -> bool {
+    /// Whether we are both ends of it.
+    pub fn is_to_self(&self) -> bool {
+        self.inbound.is_some() && self.bell.is_none()
+    }
+
+    /// Whether the peer is sure to wake us when we sleep: it takes part in the fences (`shm/stance.rs`). We
+    /// ourselves need a waker, which is made before the first sleep.
+    pub fn wakes_us(&self) -> bool {
+        if self.is_to_self() {
+            return self.waker.is_some();
+        }
         self.inbound.as_ref().is_none_or(|i| i.theirs.word(CARD_FENCED).load(Ordering::Relaxed) == 1)
     }
 
