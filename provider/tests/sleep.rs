@@ -298,6 +298,7 @@ fn descriptors_that_are_lent_become_readable_and_calm_down() {
     let _dog = watchdog("lent", 60);
     let (mut a, mut b) = (Node::new(), Node::new());
     let waiter = a.domain.waiter().expect("waiter");
+    a.domain.ep_enable(a.ep).expect("enabled twice");
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
     let mut buf = [[0u8; 8]; 2];
     for round in 0..3 {

@@ -48,6 +48,8 @@ fn run(cell: &DomainCell, waiter: &Waiter, stopped: &AtomicBool) {
             // Not the process that started it.
             return;
         }
+        // While there is work, the application's threads want the lock, too.
+        rustmx::yield_core();
     }
 }
 

@@ -11,6 +11,7 @@ use crate::sys::poller::Poller;
 use crate::sys::timer::Timer;
 use crate::sys::{fork, membarrier};
 use crate::types::{CntrId, CqId};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +68,11 @@ impl Domain {
     /// A new endpoint has sockets.
     pub(super) fn hang_door(&self, ep: usize) -> Result<()> {
         match (&self.bed.door, self.eps.get(ep).and_then(|e| e.door())) {
-            (Some(door), Some(fd)) => door.add(fd, ep as u64).map_err(|_| Error::NoResources),
+            (Some(door), Some(fd)) => match door.add(fd, ep as u64) {
+                // Enabled twice.
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(_) => Err(Error::NoResources),
+            },
             _ => Ok(()),
         }
     }
@@ -85,10 +90,13 @@ impl Domain {
             self.progress();
             return Ok(Nap::NotNow);
         }
-        self.timer(None);
         let nap = self.lie_down();
-        if nap != Nap::NotNow {
+        if let Nap::Sleep(limit) = nap {
             self.bed.sleepers += 1;
+            if self.bed.lent {
+                // Who waits on a descriptor must not outsleep this either; and a timer that has run off must not keep us awake.
+                self.timer(limit);
+            }
         }
         Ok(nap)
     }

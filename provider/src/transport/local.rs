@@ -255,7 +255,12 @@ pub fn greet(fd: impl AsFd, hello: &Hello, segment: impl AsFd, bell: impl AsFd) 
 /// What the peer said on a connection.
 pub fn receive(fd: impl AsFd) -> Reply {
     let mut buf = [0u8; HELLO_LEN + 1];
-    let got = match socket::recv(fd, &mut buf) {
+    let heard = match socket::recv(&fd, &mut buf) {
+        // It closed without reading what we sent last. That is told once, and before what it said itself.
+        Err(Errno::CONNRESET) => socket::recv(&fd, &mut buf),
+        other => other,
+    };
+    let got = match heard {
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return Reply::Nothing,
         Err(Errno::MSGSIZE) => return Reply::Refused(Error::Corrupt),
