@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(C)]
 pub(crate) struct Cntr {
     head: fid_cntr,
+    pub(crate) cell: Arc<DomainCell>,
+    pub(crate) id: CntrId,
     pub(crate) source: Arc<Source>,
     /// Poll sets that it is in.
     pub(crate) uses: Uses,
@@ -33,7 +35,7 @@ pub(crate) struct Cntr {
     _domain: Uses,
 }
 
-/// What wait sets and poll sets look at.
+/// What the blocking call, wait sets and poll sets look at; the fast calls need no detour through it.
 pub(crate) struct Source {
     pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CntrId,
@@ -122,6 +124,8 @@ impl Cntr {
         })?;
         Ok(Cntr {
             head: fid_cntr { fid: slots::header(FI_CLASS_CNTR, context, &FID), ops: &OPS },
+            cell: domain.cell.clone(),
+            id,
             source,
             uses: Uses::default(),
             joined,
@@ -137,7 +141,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if c.uses.any() {
             return refuse(FI_EBUSY);
         }
-        match c.source.cell.control().and_then(|mut d| d.cntr_close(c.source.id)) {
+        match c.cell.control().and_then(|mut d| d.cntr_close(c.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),
         }
@@ -160,7 +164,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 unsafe fn with<R>(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut rustmx::Domain) -> R) -> Answer<R> {
     // SAFETY: live (caller).
     let c = unsafe { object::<Cntr, _>(c)? };
-    Ok(c.source.cell.turn(|engine| f(c, engine))?)
+    Ok(c.cell.turn(|engine| f(c, engine))?)
 }
 
 /// Runs `f`, by which the client sets the counter.
@@ -182,7 +186,7 @@ unsafe extern "C" fn read(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
     let count = unsafe {
         with(c, |c, d| {
-            let count = d.cntr_read(c.source.id);
+            let count = d.cntr_read(c.id);
             c.source.read.0.store(count, Ordering::Relaxed);
             count
         })
@@ -194,7 +198,7 @@ unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
     let errors = unsafe {
         with(c, |c, d| {
-            let errors = d.cntr_read_err(c.source.id);
+            let errors = d.cntr_read_err(c.id);
             c.known_errors.store(errors, Ordering::Relaxed);
             c.source.read.1.store(errors, Ordering::Relaxed);
             errors
@@ -205,24 +209,24 @@ unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn add(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    unsafe { set_by(c, |c, d| d.cntr_add(c.source.id, value)) }
+    unsafe { set_by(c, |c, d| d.cntr_add(c.id, value)) }
 }
 
 unsafe extern "C" fn set(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    unsafe { set_by(c, |c, d| d.cntr_set(c.source.id, value)) }
+    unsafe { set_by(c, |c, d| d.cntr_set(c.id, value)) }
 }
 
 unsafe extern "C" fn adderr(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    unsafe { set_by(c, |c, d| d.cntr_add_err(c.source.id, value)) }
+    unsafe { set_by(c, |c, d| d.cntr_add_err(c.id, value)) }
 }
 
 unsafe extern "C" fn seterr(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
     unsafe {
         set_by(c, |c, d| {
-            d.cntr_set_err(c.source.id, value);
+            d.cntr_set_err(c.id, value);
             c.known_errors.store(value, Ordering::Relaxed);
         })
     }
@@ -232,7 +236,7 @@ unsafe extern "C" fn seterr(c: *mut fid_cntr, value: u64) -> c_int {
 fn pause(c: &Cntr, deadline: &Deadline, seen: (u64, u64)) -> Answer<()> {
     match &c.source.waiter {
         None => std::thread::yield_now(),
-        Some(waiter) => c.source.cell.doze(waiter, deadline, |d| d.cntr_counts(c.source.id) == seen)?,
+        Some(waiter) => c.cell.doze(waiter, deadline, |d| d.cntr_counts(c.id) == seen)?,
     }
     Ok(())
 }
@@ -242,10 +246,10 @@ unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c
     // SAFETY: fi_cntr(3): a live counter.
     let answer = unsafe { object::<Cntr, _>(c) }.and_then(|c| {
         loop {
-            let (ok, errors, failed) = c.source.cell.turn(|d| {
+            let (ok, errors, failed) = c.cell.turn(|d| {
                 // In this order: successes that came before a failure count before it.
-                let errors = d.cntr_read_err(c.source.id);
-                let ok = d.cntr_read(c.source.id);
+                let errors = d.cntr_read_err(c.id);
+                let ok = d.cntr_read(c.id);
                 (ok, errors, ok < threshold && c.known_errors.swap(errors, Ordering::Relaxed) != errors)
             })?;
             if ok >= threshold {

@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[repr(C)]
 pub(crate) struct Cq {
     head: fid_cq,
+    pub(crate) cell: Arc<DomainCell>,
+    pub(crate) id: CqId,
     pub(crate) source: Arc<Source>,
     /// Poll sets that it is in.
     pub(crate) uses: Uses,
@@ -41,7 +43,7 @@ pub(crate) struct Cq {
     _domain: Uses,
 }
 
-/// What wait sets and poll sets look at.
+/// What the blocking calls, wait sets and poll sets look at; the fast calls need no detour through it.
 pub(crate) struct Source {
     pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CqId,
@@ -111,6 +113,8 @@ impl Cq {
         })?;
         Ok(Cq {
             head: fid_cq { fid: slots::header(FI_CLASS_CQ, context, &FID), ops: &OPS },
+            cell: domain.cell.clone(),
+            id,
             source,
             uses: Uses::default(),
             format,
@@ -132,7 +136,7 @@ impl Cq {
     unsafe fn read_some(&self, Room { buf, max, src }: Room) -> Answer<usize> {
         if buf.is_null() || max == 0 {
             // Some clients make progress this way; 0 would end Open MPI (contract 0.13).
-            self.source.cell.turn(|engine| engine.progress())?;
+            self.cell.turn(|engine| engine.progress())?;
             return refuse(FI_EAGAIN);
         }
         // SAFETY: as the caller promises, by format.
@@ -166,7 +170,7 @@ impl Cq {
             }
             n += 1;
         };
-        Ok(self.source.cell.turn(|engine| engine.cq_read(self.source.id, max, &mut sink))?)
+        Ok(self.cell.turn(|engine| engine.cq_read(self.id, max, &mut sink))?)
     }
 
     /// # Safety
@@ -216,7 +220,7 @@ impl Cq {
         if out.is_null() {
             return refuse(FI_EINVAL);
         }
-        let e = self.source.cell.data()?.cq_read_error(self.source.id).ok_or(Errno(FI_EAGAIN))?;
+        let e = self.cell.data()?.cq_read_error(self.id).ok_or(Errno(FI_EAGAIN))?;
         let mut last = self.last_error.lock();
         last.entry = Some(e);
         if let Some(peer) = &e.peer {
@@ -258,7 +262,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if cq.uses.any() {
             return refuse(FI_EBUSY);
         }
-        match cq.source.cell.control().and_then(|mut d| d.cq_close(cq.source.id)) {
+        match cq.cell.control().and_then(|mut d| d.cq_close(cq.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),
         }

@@ -146,17 +146,17 @@ impl Ep {
         if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 {
             return refuse(FI_EBADFLAGS);
         }
-        self.same_domain(&cq.source.cell)?;
+        self.same_domain(&cq.cell)?;
         let (transmit, recv) = (flags & FI_TRANSMIT != 0, flags & FI_RECV != 0);
         let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-        self.cell.control()?.ep_bind_cq(self.id, cq.source.id, transmit, recv, selective)?;
+        self.cell.control()?.ep_bind_cq(self.id, cq.id, transmit, recv, selective)?;
         Ok(None)
     }
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Answer<Option<Uses>> {
         let Some(events) = CntrEvents::from_bits(flags) else { return refuse(FI_EBADFLAGS) };
-        self.same_domain(&cntr.source.cell)?;
-        self.cell.control()?.ep_bind_cntr(self.id, cntr.source.id, events)?;
+        self.same_domain(&cntr.cell)?;
+        self.cell.control()?.ep_bind_cntr(self.id, cntr.id, events)?;
         Ok(None)
     }
 

@@ -69,11 +69,11 @@ impl PollSet {
             match class_of(fid)? {
                 FI_CLASS_CQ => {
                     let cq = object::<Cq, _>(fid)?;
-                    (Source::Cq(cq.source.clone()), &cq.source.cell, &cq.uses, (*fid).context)
+                    (Source::Cq(cq.source.clone()), &cq.cell, &cq.uses, (*fid).context)
                 }
                 FI_CLASS_CNTR => {
                     let cntr = object::<Cntr, _>(fid)?;
-                    (Source::Cntr(cntr.source.clone()), &cntr.source.cell, &cntr.uses, (*fid).context)
+                    (Source::Cntr(cntr.source.clone()), &cntr.cell, &cntr.uses, (*fid).context)
                 }
                 _ => return refuse(FI_EINVAL),
             }
