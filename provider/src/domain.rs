@@ -13,7 +13,7 @@ use crate::peer::av::AddressVector;
 use crate::peer::name::Name;
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
-use crate::sys::fork;
+use crate::sys::{fork, membarrier};
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -213,6 +213,8 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        // Before the first segment says so, and not on a data path.
+        membarrier::register();
         let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
         let mut ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
         ep.set_news(self.bed.news.clone());
