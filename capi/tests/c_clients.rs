@@ -66,6 +66,11 @@ fn several() {
     client("several");
 }
 
+#[test]
+fn waiting() {
+    client("waiting");
+}
+
 /// Rings so small and windows so narrow that every path for full queues is taken.
 #[test]
 fn messages_with_little_room() {
@@ -106,7 +111,7 @@ fn clients_over_the_libfabrics_of_the_mpi_wheels() {
             continue;
         }
         found += 1;
-        for name in ["messages", "probe", "buffers", "objects", "memory", "several"] {
+        for name in ["messages", "probe", "buffers", "objects", "memory", "several", "waiting"] {
             let test = format!("wheel-{}", place.replace('/', "-"));
             says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
         }

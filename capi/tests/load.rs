@@ -29,7 +29,7 @@ fn no_utility_provider_sits_on_it() {
     assert_eq!(shown.lines().filter(|l| l.starts_with("provider: rustmx")).count(), 1, "{shown}");
     assert!(!shown.contains(";rustmx") && !shown.contains("rustmx;"), "{shown}");
     // What it does not offer, it does not list.
-    for hint in [["-t", "FI_EP_MSG"], ["-t", "FI_EP_DGRAM"], ["-c", "FI_RMA"], ["-c", "FI_HMEM"], ["-a", "FI_SOCKADDR_IN"]] {
+    for hint in [["-t", "FI_EP_MSG"], ["-t", "FI_EP_DGRAM"], ["-c", "FI_HMEM"], ["-a", "FI_SOCKADDR_IN"]] {
         let out = run(stock("fi_info").args(["-p", "rustmx"]).args(hint), LIMIT);
         assert!(!out.status.success() && text(&out).contains("-61"), "{hint:?}: {}", text(&out));
     }
@@ -71,7 +71,7 @@ fn the_log_speaks_through_libfabric() {
     let shown = text(&run(stock("fi_info").args(["-p", "rustmx"]).env("FI_LOG_LEVEL", "info").env("FI_RUSTMX_SPIN", "7"), LIMIT));
     let ours = |what: &str| shown.lines().any(|l| l.contains(":rustmx:core:") && l.contains(what));
     assert!(ours("loaded") && ours("FI_RUSTMX_SPIN=7"), "{shown}");
-    let shown = text(&run(stock("fi_info").args(["-p", "rustmx", "-c", "FI_RMA"]).env("FI_LOG_LEVEL", "info"), LIMIT));
+    let shown = text(&run(stock("fi_info").args(["-p", "rustmx", "-c", "FI_HMEM"]).env("FI_LOG_LEVEL", "info"), LIMIT));
     assert!(shown.contains("not offered: a capability"), "{shown}");
 }
 

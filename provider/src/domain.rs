@@ -14,7 +14,7 @@ use crate::peer::name::Name;
 use crate::region::{Region, Regions};
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
-use crate::sys::fork;
+use crate::sys::{fork, membarrier};
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ pub struct Domain {
     yields: Yield,
     /// The last turn was idle, and others wait for the core.
     tired: bool,
+    bed: sleep::Bed,
 }
 
 macro_rules! lend {
@@ -50,6 +51,10 @@ macro_rules! lend {
         &mut Out { cqs: &mut $self.cqs, cntrs: &mut $self.cntrs, regions: &$self.regions }
     };
 }
+
+mod sleep;
+
+pub use sleep::Nap;
 
 impl Domain {
     /// An empty domain.
@@ -65,7 +70,7 @@ impl Domain {
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false }
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
@@ -181,6 +186,7 @@ impl Domain {
     fn cntr(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
         if let Some(c) = self.cntrs.get_mut(cntr.0) {
             change(c);
+            self.rouse();
         }
     }
 
@@ -209,8 +215,11 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        // Before the first segment says so, and not on a data path.
+        membarrier::register();
         let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
-        let ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        let mut ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        ep.set_news(self.bed.news.clone());
         Ok(EpId(self.eps.insert(ep)))
     }
 
@@ -252,12 +261,12 @@ impl Domain {
             return Err(Error::Forked);
         }
         let table = self.regions.table_address();
-        let ep = self.ep(ep)?;
-        ep.enable(table)?;
-        if ep.counts_remote() {
+        let endpoint = self.ep(ep)?;
+        endpoint.enable(table)?;
+        if endpoint.counts_remote() {
             self.regions.want_events();
         }
-        Ok(())
+        self.hang_door(ep.0)
     }
 
     /// The endpoint's name.

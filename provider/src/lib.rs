@@ -37,8 +37,9 @@ engine! {
 #[cfg(not(loom))]
 pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
+    completion::waiter::Waiter,
     config::Config,
-    domain::Domain,
+    domain::{Domain, Nap},
     endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},
@@ -49,6 +50,9 @@ pub use self::{
     region::Region,
     region::execute::{MAX_BYTES as ATOMIC_MAX, is_valid as is_valid_atomic},
     sys::cpu::yield_core,
+    sys::event::EventFd,
+    sys::membarrier,
+    sys::poller::Poller,
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
         MAX_MSG, OpFlags, RemoteSeg, UserCtx,

@@ -74,7 +74,7 @@ impl Liar {
                     self.bell = Some(Bell::new(SharedMem::new(bell)));
                     return;
                 }
-                Reply::Nothing => until.check(|| "no answer".into()),
+                Reply::Nothing | Reply::Wake => until.check(|| "no answer".into()),
                 Reply::Refused(e) => panic!("refused: {e}"),
                 Reply::Ended => panic!("no answer"),
             }
@@ -793,7 +793,7 @@ fn hellos_that_are_none() {
             loop {
                 scene.turns(10);
                 match local::receive(&fd) {
-                    Reply::Nothing => {}
+                    Reply::Nothing | Reply::Wake => {}
                     Reply::Refused(e) => {
                         refused =
                             e != Error::Version || what.contains("version") || what.contains("refusal") || what.contains("noise")
@@ -903,7 +903,7 @@ fn role() {
     let until = Deadline::new(10);
     loop {
         match local::receive(&impostor.fd) {
-            Reply::Nothing => until.check(|| "no answer".into()),
+            Reply::Nothing | Reply::Wake => until.check(|| "no answer".into()),
             Reply::Greeting(_) => return process::say("welcomed"),
             Reply::Refused(_) | Reply::Ended => return process::say("turned away"),
         }

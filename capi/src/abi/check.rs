@@ -25,7 +25,7 @@ sizes! {
     fi_ops_tagged 80, fi_ops_rma 80, fi_ops_atomic 112, fid_av 32, fi_av_attr 48, fid_mr 40, fid_cq 32, fi_ops_cq 64,
     fi_cq_attr 40, fi_cq_entry 8, fi_cq_msg_entry 24, fi_cq_data_entry 40, fi_cq_tagged_entry 48, fid_eq 32, fi_ops_eq 48,
     fi_eq_attr 32, fi_eq_entry 24, fi_eq_err_entry 48, fid_cntr 32, fi_ops_cntr 64, fi_cntr_attr 24, fid_wait 32,
-    fi_ops_wait 16, fi_wait_attr 16, fi_context 32, fi_msg 48, fi_msg_tagged 64, fi_msg_rma 64, fi_msg_atomic 72,
+    fi_ops_wait 16, fi_wait_attr 16, fi_wait_pollfd 24, fid_poll 32, fi_ops_poll 32, fi_poll_attr 8, fi_context 32, fi_msg 48, fi_msg_tagged 64, fi_msg_rma 64, fi_msg_atomic 72,
     fi_rma_ioc 24, fi_ioc 16, fi_rma_iov 24, fi_provider 72,
     // Grown since 1.17: these are the 2.6 sizes.
     fi_domain_attr 224, fi_ops_av 88, fi_mr_attr 112, fi_cq_err_entry 88,

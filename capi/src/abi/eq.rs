@@ -3,12 +3,16 @@
 #![allow(missing_docs, reason = "libfabric's man pages document the fields and constants")]
 
 use super::fabric::{c_enum, fi_addr_t, fid};
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int, c_void, pollfd};
 
 c_constants! { CONSTANTS:
     FI_WAIT_NONE: c_enum = 0;
     FI_WAIT_UNSPEC: c_enum = 1;
+    FI_WAIT_SET: c_enum = 2;
+    FI_WAIT_FD: c_enum = 3;
+    FI_WAIT_MUTEX_COND: c_enum = 4;
     FI_WAIT_YIELD: c_enum = 5;
+    FI_WAIT_POLLFD: c_enum = 6;
     FI_NOTIFY: u32 = 0;
     FI_AV_COMPLETE: u32 = 5;
     FI_CQ_FORMAT_UNSPEC: c_enum = 0;
@@ -35,6 +39,28 @@ c_structs! {
     struct fid_wait {
         fid: fid,
         ops: *const fi_ops_wait,
+    }
+
+    struct fi_wait_pollfd {
+        change_index: u64,
+        nfds: usize,
+        fd: *mut pollfd,
+    }
+
+    struct fi_poll_attr {
+        flags: u64,
+    }
+
+    struct fi_ops_poll {
+        size: usize,
+        poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
+        poll_add: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+        poll_del: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+    }
+
+    struct fid_poll {
+        fid: fid,
+        ops: *const fi_ops_poll,
     }
 
     struct fi_eq_attr {

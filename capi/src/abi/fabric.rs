@@ -116,10 +116,14 @@ c_constants! { CONSTANTS:
     FI_CLASS_EQ: usize = 13;
     FI_CLASS_CQ: usize = 14;
     FI_CLASS_CNTR: usize = 15;
+    FI_CLASS_WAIT: usize = 16;
+    FI_CLASS_POLL: usize = 17;
     FI_GETOPSFLAG: c_int = 2;
     FI_SETOPSFLAG: c_int = 3;
+    FI_GETWAIT: c_int = 5;
     FI_ENABLE: c_int = 6;
     FI_REFRESH: c_int = 14;
+    FI_GETWAITOBJ: c_int = 16;
     FI_PARAM_STRING: c_enum = 0;
 }
 

@@ -164,7 +164,7 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         name: core::ptr::null_mut(),
         threading: or(a.map(|a| a.threading), FI_THREAD_SAFE),
         control_progress: or(a.map(|a| a.control_progress), FI_PROGRESS_MANUAL),
-        data_progress: FI_PROGRESS_MANUAL,
+        data_progress: or(a.map(|a| a.data_progress), FI_PROGRESS_MANUAL),
         resource_mgmt: or(a.map(|a| a.resource_mgmt), FI_RM_ENABLED),
         av_type: or(a.map(|a| a.av_type), FI_AV_TABLE),
         // Nothing is required of registrations; clients of before 1.5 want it said in the old way, and who asks for

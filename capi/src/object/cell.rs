@@ -15,14 +15,14 @@
 //! In a forked child the lock may be held by a thread that does not exist there: whoever finds it held looks whether this
 //! process is the one that opened the domain, and gives up if not.
 #![expect(unsafe_code)]
-// UNSAFETY: hands out `&mut Domain` from a shared cell; calls membarrier(2).
+// UNSAFETY: hands out `&mut Domain` from a shared cell.
 
+use super::Deadline;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use parking_lot::lock_api::RawMutex as _;
-use rustmx::{Domain, Error};
-use std::sync::OnceLock;
+use rustmx::{Domain, Error, Nap, Waiter, membarrier};
 
 /// The engine of one domain with its lock.
 pub(crate) struct DomainCell {
@@ -64,7 +64,7 @@ impl DomainCell {
         DomainCell {
             engine: UnsafeCell::new(engine),
             mutex: parking_lot::RawMutex::INIT,
-            serialised: serialised && membarrier_ready(),
+            serialised: serialised && membarrier::register_here(),
             inside: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             owner: std::process::id(),
@@ -102,6 +102,31 @@ impl DomainCell {
         Ok(answer)
     }
 
+    /// Sleeps until something may have happened, at most until `deadline`, outside the lock. Called when the caller has found
+    /// nothing; `idle` says once more whether there is nothing, after the engine has told its peers to wake us. Returns without
+    /// sleep when there is something to do, or when it is too early to sleep.
+    pub(crate) fn doze(&self, waiter: &Waiter, deadline: &Deadline, idle: impl FnOnce(&Domain) -> bool) -> Result<(), Error> {
+        let mut entered = self.data()?;
+        let limit = match entered.doze()? {
+            Nap::Sleep(limit) => limit,
+            Nap::NotNow => {
+                let tired = entered.take_tired();
+                drop(entered);
+                if tired {
+                    rustmx::yield_core();
+                }
+                return Ok(());
+            }
+        };
+        if idle(&entered) {
+            drop(entered);
+            waiter.sleep(deadline.rest(limit));
+            entered = self.data()?;
+        }
+        entered.awake();
+        Ok(())
+    }
+
     /// Enters for any other call.
     pub(crate) fn control(&self) -> Result<Entered<'_>, Error> {
         self.lock()?;
@@ -109,7 +134,7 @@ impl DomainCell {
             return Ok(Entered { cell: self, held: Held::Mutex });
         }
         self.wanted.store(true, Ordering::Relaxed); // C1
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); // C2
+        membarrier::here(); // C2
         let entered = Entered { cell: self, held: Held::MutexAndWanted };
         while self.inside.load(Ordering::Acquire) {
             // C3
@@ -170,19 +195,4 @@ impl Drop for Entered<'_> {
         // SAFETY: the mutex was locked when this was made, by this thread.
         unsafe { self.cell.mutex.unlock() };
     }
-}
-
-// linux/membarrier.h; the libc crate has no names for them.
-const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: membarrier(2) takes two numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
-}
-
-/// Registers the process for expedited barriers, once.
-fn membarrier_ready() -> bool {
-    static READY: OnceLock<bool> = OnceLock::new();
-    *READY.get_or_init(|| membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
 }

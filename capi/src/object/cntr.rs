@@ -1,19 +1,21 @@
 //! `fid_cntr`: completion counters.
 //!
-//! `fi_cntr_wait` is a loop of progress and `sched_yield` until the threshold, an error or the timeout, whatever wait object was
-//! asked for among those accepted (none, unspecified, yield).
+//! `fi_cntr_wait` polls until the threshold, an error or the timeout, and between polls sleeps or gives the core away, as the
+//! wait object says (`wait.rs`; with `FI_WAIT_NONE`, too).
 #![expect(unsafe_code)]
 // UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
 
 use super::cell::DomainCell;
 use super::domain::Domain;
+use super::wait::{Joined, Look, Waitable, Wish};
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Object, object, reclaim, refuse, status};
 use libc::{c_int, c_void};
-use rustmx::{CntrId, Error};
+use rustmx::{CntrId, Error, Waiter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,12 +25,73 @@ pub(crate) struct Cntr {
     head: fid_cntr,
     pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CntrId,
+    pub(crate) source: Arc<Source>,
+    /// Poll sets that it is in.
+    pub(crate) uses: Uses,
+    joined: Joined,
     /// The failures that the client knows of: a wait ends when there are others. (Comparing with the count at the start of the
     /// wait would sleep through a failure that happened just before it.)
     known_errors: AtomicU64,
-    /// What it is bound to.
-    pub(crate) uses: Uses,
     _domain: Uses,
+}
+
+/// What the blocking call, wait sets and poll sets look at; the fast calls need no detour through it.
+pub(crate) struct Source {
+    pub(crate) cell: Arc<DomainCell>,
+    pub(crate) id: CntrId,
+    /// What `fi_cntr_wait` sleeps on; `None` if it does not sleep.
+    waiter: Option<Waiter>,
+    /// The counts that the client knows of: others are something to read.
+    read: Counts,
+    /// The counts at the last fi_poll, or that the client set.
+    polled: Counts,
+}
+
+/// Successes and failures.
+#[derive(Default)]
+struct Counts(AtomicU64, AtomicU64);
+
+impl Counts {
+    /// Takes note of counts; whether they are others than before.
+    fn update(&self, (ok, err): (u64, u64)) -> bool {
+        let before = (self.0.swap(ok, Ordering::Relaxed), self.1.swap(err, Ordering::Relaxed));
+        before != (ok, err)
+    }
+
+    fn get(&self) -> (u64, u64) {
+        (self.0.load(Ordering::Relaxed), self.1.load(Ordering::Relaxed))
+    }
+}
+
+impl Source {
+    /// Whether the counts are others than at the last call, or than the client set since.
+    pub(crate) fn changed_since_poll(&self, engine: &rustmx::Domain) -> bool {
+        self.polled.update(engine.cntr_counts(self.id))
+    }
+
+    /// The client sets the counter: that is no change.
+    fn set(&self, engine: &rustmx::Domain) {
+        let now = engine.cntr_counts(self.id);
+        self.polled.update(now);
+        self.read.update(now);
+    }
+}
+
+impl Waitable for Source {
+    fn look(&self) -> Answer<Look> {
+        let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
+        waiter.settle();
+        let mut engine = self.cell.data()?;
+        let quiet = engine.trywait()?;
+        if engine.cntr_counts(self.id) != self.read.get() {
+            return Ok(Look::Pending);
+        }
+        Ok(if quiet { Look::Quiet } else { Look::Moved })
+    }
+
+    fn fd(&self) -> Answer<BorrowedFd<'_>> {
+        self.waiter.as_ref().map_or_else(|| refuse(FI_ENODATA), |w| Ok(w.as_fd()))
+    }
 }
 
 // SAFETY: repr(C), starts with a fid_cntr whose class is set in `open`.
@@ -36,24 +99,35 @@ unsafe impl Object for Cntr {
     const CLASS: usize = FI_CLASS_CNTR;
 }
 
-static FID: fi_ops = slots::ops(close, slots::no_bind, slots::no_control);
+static FID: fi_ops = slots::ops(close, slots::no_bind, control);
 static OPS: fi_ops_cntr = fi_ops_cntr { size: size_of::<fi_ops_cntr>(), read, readerr, add, set, wait, adderr, seterr };
 
 impl Cntr {
-    pub(super) fn open(domain: &Domain, asked: Option<&fi_cntr_attr>, context: *mut c_void) -> Answer<Cntr> {
-        if let Some(a) = asked {
-            if a.flags != 0 {
-                return refuse(FI_EINVAL);
-            }
-            let known = matches!(a.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD);
-            if a.events != FI_CNTR_EVENTS_COMP || !known {
-                return refuse(FI_ENOSYS);
-            }
+    /// # Safety
+    /// The wait set that `asked` names, if any, is live.
+    pub(super) unsafe fn open(domain: &Domain, asked: Option<&fi_cntr_attr>, context: *mut c_void) -> Answer<Cntr> {
+        let (wait, set) = asked.map_or((FI_WAIT_NONE, core::ptr::null_mut()), |a| (a.wait_obj, a.wait_set));
+        if asked.is_some_and(|a| a.flags != 0) {
+            return refuse(FI_EINVAL);
         }
+        if asked.is_some_and(|a| a.events != FI_CNTR_EVENTS_COMP) {
+            return refuse(FI_ENOSYS);
+        }
+        // SAFETY: as the caller promises.
+        let wish = unsafe { Wish::new(wait, set)? };
+        let waiter = if wish.sleeps() { Some(domain.cell.control()?.waiter()?) } else { None };
+        let id = domain.cell.control()?.cntr_open();
+        let (read, polled) = (Counts::default(), Counts::default());
+        let source = Arc::new(Source { cell: domain.cell.clone(), id, waiter, read, polled });
+        let joined = wish.join(source.clone()).inspect_err(|_| {
+            let _ = domain.cell.control().and_then(|mut d| d.cntr_close(id));
+        })?;
         Ok(Cntr {
             head: fid_cntr { fid: slots::header(FI_CLASS_CNTR, context, &FID), ops: &OPS },
-            id: domain.cell.control()?.cntr_open(),
             cell: domain.cell.clone(),
+            id,
+            source,
+            joined,
             known_errors: AtomicU64::new(0),
             uses: Uses::default(),
             _domain: domain.uses.clone(),
@@ -78,6 +152,11 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     status(answer)
 }
 
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: fi_cntr(3): a live counter, an argument that suits the command.
+    unsafe { status(object::<Cntr, _>(fid).and_then(|c| c.joined.control(&*c.source, command, arg))) }
+}
+
 /// Runs `f` on the engine's counter.
 ///
 /// # Safety
@@ -88,9 +167,31 @@ unsafe fn with<R>(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut rustmx::Domain) -
     Ok(c.cell.turn(|engine| f(c, engine))?)
 }
 
+/// Runs `f`, by which the client sets the counter.
+///
+/// # Safety
+/// `c` is a live counter.
+unsafe fn set_by(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut rustmx::Domain)) -> c_int {
+    // SAFETY: live (caller).
+    let answer = unsafe {
+        with(c, |c, d| {
+            f(c, d);
+            c.source.set(d);
+        })
+    };
+    status(answer)
+}
+
 unsafe extern "C" fn read(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
-    unsafe { with(c, |c, d| d.cntr_read(c.id)) }.unwrap_or(0)
+    let count = unsafe {
+        with(c, |c, d| {
+            let count = d.cntr_read(c.id);
+            c.source.read.0.store(count, Ordering::Relaxed);
+            count
+        })
+    };
+    count.unwrap_or(0)
 }
 
 unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
@@ -99,6 +200,7 @@ unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
         with(c, |c, d| {
             let errors = d.cntr_read_err(c.id);
             c.known_errors.store(errors, Ordering::Relaxed);
+            c.source.read.1.store(errors, Ordering::Relaxed);
             errors
         })
     };
@@ -107,50 +209,60 @@ unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn add(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    status(unsafe { with(c, |c, d| d.cntr_add(c.id, value)) })
+    unsafe { set_by(c, |c, d| d.cntr_add(c.id, value)) }
 }
 
 unsafe extern "C" fn set(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    status(unsafe { with(c, |c, d| d.cntr_set(c.id, value)) })
+    unsafe { set_by(c, |c, d| d.cntr_set(c.id, value)) }
 }
 
 unsafe extern "C" fn adderr(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    status(unsafe { with(c, |c, d| d.cntr_add_err(c.id, value)) })
+    unsafe { set_by(c, |c, d| d.cntr_add_err(c.id, value)) }
 }
 
 unsafe extern "C" fn seterr(c: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: fi_cntr(3): a live counter.
-    let answer = unsafe {
-        with(c, |c, d| {
+    unsafe {
+        set_by(c, |c, d| {
             d.cntr_set_err(c.id, value);
             c.known_errors.store(value, Ordering::Relaxed);
         })
-    };
-    status(answer)
+    }
+}
+
+/// Waits as the counter's wait object says, until the counter may have changed.
+fn pause(c: &Cntr, deadline: &Deadline, seen: (u64, u64)) -> Answer<()> {
+    match &c.source.waiter {
+        None => std::thread::yield_now(),
+        Some(waiter) => c.cell.doze(waiter, deadline, |d| d.cntr_counts(c.id) == seen)?,
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     let deadline = Deadline::after(timeout);
-    loop {
-        // SAFETY: fi_cntr(3): a live counter.
-        let seen = unsafe {
-            with(c, |c, d| {
+    // SAFETY: fi_cntr(3): a live counter.
+    let answer = unsafe { object::<Cntr, _>(c) }.and_then(|c| {
+        loop {
+            let (ok, errors, failed) = c.cell.turn(|d| {
                 // In this order: successes that came before a failure count before it.
                 let errors = d.cntr_read_err(c.id);
-                if d.cntr_read(c.id) >= threshold {
-                    return (true, false);
-                }
-                (false, c.known_errors.swap(errors, Ordering::Relaxed) != errors)
-            })
-        };
-        match seen {
-            Ok((true, _)) => return 0,
-            Ok((_, true)) => return -FI_EAVAIL,
-            Ok(_) if deadline.passed() => return -FI_ETIMEDOUT,
-            Ok(_) => std::thread::yield_now(),
-            Err(e) => return status(Err(e)),
+                let ok = d.cntr_read(c.id);
+                (ok, errors, ok < threshold && c.known_errors.swap(errors, Ordering::Relaxed) != errors)
+            })?;
+            if ok >= threshold {
+                return Ok(());
+            }
+            if failed {
+                return refuse(FI_EAVAIL);
+            }
+            if deadline.passed() {
+                return refuse(FI_ETIMEDOUT);
+            }
+            pause(c, &deadline, (ok, errors))?;
         }
-    }
+    });
+    status(answer)
 }

@@ -1,13 +1,14 @@
 //! `fid_cq`: completion queues.
 //!
 //! Reading writes the engine's records straight to the client's array, in the format the queue was opened with. The blocking
-//! reads are a loop of progress and `sched_yield`: a thread of ours that could wake a sleeper does not exist.
+//! reads poll a few times, and then sleep or give the core away, as the wait object says (`wait.rs`).
 #![expect(unsafe_code)]
 // UNSAFETY: receives C handles and writes completion entries to the client's buffers.
 
 use super::cell::DomainCell;
 use super::domain::Domain;
 use super::eq::MessageBuffer;
+use super::wait::{Joined, Look, Waitable, Wish};
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
 use crate::abi::errno::*;
@@ -16,7 +17,8 @@ use crate::boundary::{self, Answer, Errno, Object, attr, count, object, reclaim,
 use crate::convert::{CqFormat, Format};
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Completion, CqId, CqRead, Error, ErrorEntry, NAME_LEN};
+use rustmx::{Completion, CqId, CqRead, Error, ErrorEntry, NAME_LEN, Waiter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,16 +28,45 @@ pub(crate) struct Cq {
     head: fid_cq,
     pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CqId,
+    pub(crate) source: Arc<Source>,
+    /// Poll sets that it is in.
+    pub(crate) uses: Uses,
     format: Format,
     /// Whether the blocking calls may be used.
     waits: bool,
     /// `FI_CQ_COND_THRESHOLD`: the blocking calls take a count to wait for.
     threshold: bool,
-    signalled: AtomicBool,
+    joined: Joined,
     api_version: u32,
     last_error: Mutex<LastError>,
     message: MessageBuffer,
     _domain: Uses,
+}
+
+/// What the blocking calls, wait sets and poll sets look at; the fast calls need no detour through it.
+pub(crate) struct Source {
+    pub(crate) cell: Arc<DomainCell>,
+    pub(crate) id: CqId,
+    /// What the blocking calls sleep on; `None` if they do not sleep.
+    waiter: Option<Waiter>,
+    signalled: AtomicBool,
+}
+
+impl Waitable for Source {
+    fn look(&self) -> Answer<Look> {
+        let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
+        waiter.settle();
+        let mut engine = self.cell.data()?;
+        let quiet = engine.trywait()?;
+        if !engine.cq_is_empty(self.id) || self.signalled.load(Ordering::Acquire) {
+            return Ok(Look::Pending);
+        }
+        Ok(if quiet { Look::Quiet } else { Look::Moved })
+    }
+
+    fn fd(&self) -> Answer<BorrowedFd<'_>> {
+        self.waiter.as_ref().map_or_else(|| refuse(FI_ENODATA), |w| Ok(w.as_fd()))
+    }
 }
 
 /// The error read last: `fi_cq_strerror` describes it, and `err_data` may point into it until the next read.
@@ -58,7 +89,7 @@ unsafe impl Object for Cq {
     const CLASS: usize = FI_CLASS_CQ;
 }
 
-static FID: fi_ops = slots::ops(close, slots::no_bind, slots::no_control);
+static FID: fi_ops = slots::ops(close, slots::no_bind, control);
 static OPS: fi_ops_cq = fi_ops_cq { size: size_of::<fi_ops_cq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
 
 impl Cq {
@@ -70,19 +101,26 @@ impl Cq {
         if a.flags & !FI_AFFINITY != 0 {
             return refuse(FI_EINVAL);
         }
-        if !matches!(a.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
-            return refuse(FI_ENOSYS);
-        }
+        // SAFETY: a live wait set where one is named (fi_cq(3)).
+        let wish = unsafe { Wish::new(a.wait_obj, a.wait_set)? };
         let format = Format::of(a.format).ok_or(Errno(FI_EINVAL))?;
         let (waits, threshold) = (a.wait_obj != FI_WAIT_NONE, a.wait_cond == FI_CQ_COND_THRESHOLD);
+        let waiter = if wish.sleeps() { Some(domain.cell.control()?.waiter()?) } else { None };
+        let id = domain.cell.control()?.cq_open();
+        let source = Arc::new(Source { cell: domain.cell.clone(), id, waiter, signalled: AtomicBool::new(false) });
+        let joined = wish.join(source.clone()).inspect_err(|_| {
+            let _ = domain.cell.control().and_then(|mut d| d.cq_close(id));
+        })?;
         Ok(Cq {
             head: fid_cq { fid: slots::header(FI_CLASS_CQ, context, &FID), ops: &OPS },
-            id: domain.cell.control()?.cq_open(),
             cell: domain.cell.clone(),
+            id,
+            source,
+            uses: Uses::default(),
             format,
             waits,
             threshold,
-            signalled: AtomicBool::new(false),
+            joined,
             api_version: domain.api_version,
             last_error: Mutex::new(LastError { entry: None, peer: Box::new([0; NAME_LEN]) }),
             message: MessageBuffer::new(),
@@ -160,13 +198,19 @@ impl Cq {
             if have >= want {
                 return Ok(have);
             }
-            if self.signalled.swap(false, Ordering::AcqRel) {
+            if self.source.signalled.swap(false, Ordering::AcqRel) {
                 return if have > 0 { Ok(have) } else { refuse(FI_ECANCELED) };
             }
             if deadline.passed() {
                 return if have > 0 { Ok(have) } else { refuse(FI_EAGAIN) };
             }
-            std::thread::yield_now();
+            let source = &self.source;
+            match &source.waiter {
+                None => std::thread::yield_now(),
+                Some(waiter) => source.cell.doze(waiter, &deadline, |engine| {
+                    engine.cq_is_empty(source.id) && !source.signalled.load(Ordering::Acquire)
+                })?,
+            }
         }
     }
 
@@ -215,6 +259,9 @@ impl Cq {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live completion queue.
     let answer = unsafe { object::<Cq, _>(fid) }.and_then(|cq| {
+        if cq.uses.any() {
+            return refuse(FI_EBUSY);
+        }
         match cq.cell.control().and_then(|mut d| d.cq_close(cq.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),
@@ -224,6 +271,11 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         Ok(())
     });
     status(answer)
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: fi_cq(3): a live queue, an argument that suits the command.
+    unsafe { status(object::<Cq, _>(fid).and_then(|cq| cq.joined.control(&*cq.source, command, arg))) }
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, max: usize) -> isize {
@@ -265,7 +317,10 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
         if !cq.waits {
             return refuse(FI_ENOSYS);
         }
-        cq.signalled.store(true, Ordering::Release);
+        cq.source.signalled.store(true, Ordering::Release);
+        if let Some(waiter) = &cq.source.waiter {
+            waiter.wake_all();
+        }
         Ok(())
     });
     status(answer)

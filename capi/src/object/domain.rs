@@ -9,11 +9,13 @@ use super::cq::Cq;
 use super::ep::Ep;
 use super::eq::Eq;
 use super::fabric::Fabric;
+use super::poll::PollSet;
+use super::progress::Progress;
 use super::{Uses, fid as slots};
 use crate::abi::atomic::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, fi_atomic_attr};
 use crate::abi::domain::*;
 use crate::abi::endpoint::fid_ep;
-use crate::abi::eq::{fi_cntr_attr, fi_cq_attr, fid_cntr, fid_cq};
+use crate::abi::eq::{fi_cntr_attr, fi_cq_attr, fi_poll_attr, fid_cntr, fid_cq, fid_poll};
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Object, attr, class_of, hand_out, object, reclaim, refuse, status};
@@ -37,6 +39,8 @@ pub(crate) struct Domain {
     /// Keeps the fabric, and a bound event queue, from being closed.
     _fabric: Uses,
     eq: Mutex<Option<Uses>>,
+    /// The thread of `FI_PROGRESS_AUTO`.
+    progress: Mutex<Option<Progress>>,
 }
 
 // SAFETY: repr(C), starts with a fid_domain whose class is set in `open`.
@@ -66,22 +70,29 @@ impl Domain {
     pub(super) unsafe fn open(fabric: &Fabric, info: *const fi_info, context: *mut c_void) -> Answer<Domain> {
         // SAFETY: as the caller promises. Of the domain block two early fields are read: a copy that an old libfabric made is
         // shorter than our mirror.
-        let (threading, mr_mode) = unsafe {
+        let (threading, progress, mr_mode) = unsafe {
             match attr(info) {
-                Some(i) if !i.domain_attr.is_null() => ((*i.domain_attr).threading, (*i.domain_attr).mr_mode),
+                Some(i) if !i.domain_attr.is_null() => {
+                    ((*i.domain_attr).threading, (*i.domain_attr).data_progress, (*i.domain_attr).mr_mode)
+                }
                 _ => return refuse(FI_EINVAL),
             }
         };
         let start = crate::entry::start();
         let engine = rustmx::Domain::new(start.config.clone(), start.log.clone());
+        // A thread of ours keeps no promise that the application gives for its own.
+        let auto = progress == FI_PROGRESS_AUTO;
+        let cell = Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN && !auto));
+        let progress = if auto { Some(Progress::start(&cell)?) } else { None };
         Ok(Domain {
             head: fid_domain { fid: slots::header(FI_CLASS_DOMAIN, context, &FID), ops: &OPS, mr: &mr::OPS },
-            cell: Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN)),
+            cell,
             api_version: fabric.api_version,
             basic_regions: mr_mode == FI_MR_BASIC,
             uses: Uses::default(),
             _fabric: fabric.uses.clone(),
             eq: Mutex::new(None),
+            progress: Mutex::new(progress),
         })
     }
 }
@@ -95,6 +106,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if d.cell.elsewhere() {
             // A forked child: what the engine holds belongs to the parent (contract 8.15), so the engine stays.
             std::mem::forget(d.cell.clone());
+            std::mem::forget(d.progress.lock().take());
+        } else if let Some(progress) = d.progress.lock().take() {
+            progress.stop();
         }
         // SAFETY: nothing opened in it is left, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Domain>(fid) });
@@ -168,8 +182,9 @@ unsafe extern "C" fn scalable_ep(
     -FI_ENOSYS
 }
 
-unsafe extern "C" fn poll_open(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut opaque) -> c_int {
-    -FI_ENOSYS
+unsafe extern "C" fn poll_open(d: *mut fid_domain, asked: *mut fi_poll_attr, out: *mut *mut fid_poll) -> c_int {
+    // SAFETY: fi_poll(3): a live domain, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, PollSet::open(d, attr(asked))?))) }
 }
 
 unsafe extern "C" fn stx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut opaque, _context: *mut c_void) -> c_int {

@@ -1,20 +1,23 @@
 //! `fid_eq`: a queue of control events. The engine needs none; address vectors opened with `FI_EVENT` and the application
 //! write to it.
 //!
-//! `FI_WAIT_UNSPEC` is a condition variable, `FI_WAIT_YIELD` too; wait objects that the client could wait on itself are
-//! refused. The application's writes are bounded by the size asked for (`-FI_EOVERRUN`); events that we owe are never dropped.
+//! The blocking read waits for a condition variable, whatever the wait object; with one that has a descriptor, that is readable
+//! while there are events. The application's writes are bounded by the size asked for (`-FI_EOVERRUN`); events that we owe are never dropped.
 #![expect(unsafe_code)]
 // UNSAFETY: receives C handles and copies events to and from the client's buffers.
 
 use super::fabric::Fabric;
+use super::wait::{Joined, Look, Waitable, Wish};
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
-use crate::boundary::{self, Answer, Object, count, object, reclaim, refuse, status};
+use crate::boundary::{self, Answer, Errno, Object, count, object, reclaim, refuse, status};
 use libc::{c_char, c_int, c_void};
 use parking_lot::{Condvar, Mutex};
+use rustmx::EventFd;
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Entries when the client does not say (`size` 0).
@@ -40,7 +43,20 @@ pub(crate) struct ErrorEvent {
 pub(crate) struct Queue {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
+    /// Readable while there are events, if the client waits on descriptors.
+    readable: Option<EventFd>,
     size: usize,
+}
+
+impl Waitable for Queue {
+    fn look(&self) -> Answer<Look> {
+        self.fd()?;
+        Ok(if self.events.lock().is_empty() { Look::Quiet } else { Look::Pending })
+    }
+
+    fn fd(&self) -> Answer<BorrowedFd<'_>> {
+        self.readable.as_ref().map_or_else(|| refuse(FI_ENODATA), |r| Ok(r.as_fd()))
+    }
 }
 
 impl Queue {
@@ -58,8 +74,25 @@ impl Queue {
         self.add(Event::Error(error));
     }
 
+    /// Takes the first event away.
+    fn pop(&self, events: &mut VecDeque<Event>) {
+        events.pop_front();
+        if events.is_empty()
+            && let Some(readable) = &self.readable
+        {
+            readable.lower();
+        }
+    }
+
     fn add(&self, event: Event) {
-        self.events.lock().push_back(event);
+        let mut events = self.events.lock();
+        if events.is_empty()
+            && let Some(readable) = &self.readable
+        {
+            readable.raise();
+        }
+        events.push_back(event);
+        drop(events);
         self.arrived.notify_all();
     }
 }
@@ -73,6 +106,7 @@ pub(crate) struct Eq {
     pub(crate) uses: Uses,
     writable: bool,
     waits: bool,
+    joined: Joined,
     message: MessageBuffer,
     _fabric: Uses,
 }
@@ -82,26 +116,33 @@ unsafe impl Object for Eq {
     const CLASS: usize = FI_CLASS_EQ;
 }
 
-static FID: fi_ops = slots::ops(close, slots::no_bind, slots::no_control);
+static FID: fi_ops = slots::ops(close, slots::no_bind, control);
 static OPS: fi_ops_eq = fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr, write, sread, strerror };
 
 impl Eq {
-    pub(super) fn open(fabric: &Fabric, asked: Option<&fi_eq_attr>, context: *mut c_void) -> Answer<Eq> {
+    /// # Safety
+    /// The wait set that `asked` names, if any, is live.
+    pub(super) unsafe fn open(fabric: &Fabric, asked: Option<&fi_eq_attr>, context: *mut c_void) -> Answer<Eq> {
         let (size, flags, wait) = asked.map_or((0, 0, FI_WAIT_NONE), |a| (a.size, a.flags, a.wait_obj));
         if flags & !(FI_WRITE | FI_AFFINITY) != 0 {
             return refuse(FI_EINVAL);
         }
-        if !matches!(wait, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
-            return refuse(FI_ENOSYS);
-        }
-        let queue =
-            Queue { events: Mutex::default(), arrived: Condvar::new(), size: if size == 0 { DEFAULT_SIZE } else { size } };
+        // SAFETY: as the caller promises.
+        let wish = unsafe { Wish::new(wait, asked.map_or(core::ptr::null_mut(), |a| a.wait_set))? };
+        let readable = match wait {
+            FI_WAIT_FD | FI_WAIT_POLLFD | FI_WAIT_SET => Some(EventFd::new().map_err(|_| Errno(FI_ENOMEM))?),
+            _ => None,
+        };
+        let size = if size == 0 { DEFAULT_SIZE } else { size };
+        let queue = Arc::new(Queue { events: Mutex::default(), arrived: Condvar::new(), readable, size });
+        let joined = wish.join(queue.clone())?;
         Ok(Eq {
             head: fid_eq { fid: slots::header(FI_CLASS_EQ, context, &FID), ops: &OPS },
-            queue: Arc::new(queue),
+            queue,
             uses: Uses::default(),
             writable: flags & FI_WRITE != 0,
             waits: wait != FI_WAIT_NONE,
+            joined,
             message: MessageBuffer::new(),
             _fabric: fabric.uses.clone(),
         })
@@ -121,11 +162,22 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     status(answer)
 }
 
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: fi_eq(3): a live event queue, an argument that suits the command.
+    unsafe { status(object::<Eq, _>(fid).and_then(|eq| eq.joined.control(&*eq.queue, command, arg))) }
+}
+
 /// Takes (or, with `FI_PEEK`, shows) the next event.
 ///
 /// # Safety
 /// `event` is null or writable; `buf` is null or writable for `len` bytes.
-unsafe fn take(events: &mut VecDeque<Event>, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> Answer<usize> {
+unsafe fn take(
+    queue: &Queue,
+    events: &mut VecDeque<Event>,
+    event: *mut u32,
+    (buf, len): (*mut c_void, usize),
+    flags: u64,
+) -> Answer<usize> {
     let (kind, bytes) = match events.front() {
         None => return refuse(FI_EAGAIN),
         Some(Event::Error(_)) => return refuse(FI_EAVAIL),
@@ -138,14 +190,14 @@ unsafe fn take(events: &mut VecDeque<Event>, event: *mut u32, buf: *mut c_void, 
         boundary::put(event, kind);
     }
     if flags & FI_PEEK == 0 {
-        events.pop_front();
+        queue.pop(events);
     }
     Ok(n)
 }
 
 unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
     // SAFETY: fi_eq(3): a live event queue, places for the results.
-    unsafe { count(object::<Eq, _>(eq).and_then(|eq| take(&mut eq.queue.events.lock(), event, buf, len, flags))) }
+    unsafe { count(object::<Eq, _>(eq).and_then(|eq| take(&eq.queue, &mut eq.queue.events.lock(), event, (buf, len), flags))) }
 }
 
 unsafe extern "C" fn sread(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, timeout: c_int, flags: u64) -> isize {
@@ -167,7 +219,7 @@ unsafe extern "C" fn sread(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, l
             }
         }
         // SAFETY: places for the results (fi_eq(3)).
-        unsafe { take(&mut events, event, buf, len, flags) }
+        unsafe { take(&eq.queue, &mut events, event, (buf, len), flags) }
     });
     count(answer)
 }
@@ -191,7 +243,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, out: *mut fi_eq_err_entry, flags: 
             (*out).err_data_size = 0;
         }
         if flags & FI_PEEK == 0 {
-            events.pop_front();
+            eq.queue.pop(&mut events);
         }
         Ok(size_of::<fi_eq_err_entry>())
     });

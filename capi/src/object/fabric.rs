@@ -4,6 +4,7 @@
 
 use super::domain::Domain;
 use super::eq::Eq;
+use super::wait::{self, Wait};
 use super::{Uses, fid as slots};
 use crate::abi::domain::fid_domain;
 use crate::abi::eq::{fi_eq_attr, fi_wait_attr, fid_eq, fid_wait};
@@ -112,12 +113,12 @@ unsafe extern "C" fn passive_ep(
     -FI_ENOSYS
 }
 
-/// Wait sets are not offered (deprecated in libfabric 2).
-unsafe extern "C" fn wait_open(_fabric: *mut fid_fabric, _asked: *mut fi_wait_attr, _out: *mut *mut fid_wait) -> c_int {
-    -FI_ENOSYS
+unsafe extern "C" fn wait_open(fabric: *mut fid_fabric, asked: *mut fi_wait_attr, out: *mut *mut fid_wait) -> c_int {
+    // SAFETY: fi_poll(3): a live fabric, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Fabric, _>(fabric).and_then(|f| hand_out(out, Wait::open(f, attr(asked))?))) }
 }
 
-/// Needed only with wait objects that the client waits on itself, which are refused at open.
-unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, _fids: *mut *mut fid, _count: c_int) -> c_int {
-    -FI_ENOSYS
+unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
+    // SAFETY: fi_poll(3): `count` live objects.
+    unsafe { status(wait::trywait(fids, count)) }
 }

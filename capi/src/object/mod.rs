@@ -10,6 +10,9 @@ pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fid;
 pub(crate) mod mr;
+pub(crate) mod poll;
+pub(crate) mod progress;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 
@@ -35,6 +38,15 @@ impl Deadline {
 
     pub(crate) fn passed(&self) -> bool {
         self.0.is_some_and(|at| std::time::Instant::now() >= at)
+    }
+
+    /// What is left of it, at most `limit`; `None`: for ever.
+    pub(crate) fn rest(&self, limit: Option<std::time::Duration>) -> Option<std::time::Duration> {
+        let rest = self.0.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+        match (rest, limit) {
+            (Some(rest), Some(limit)) => Some(rest.min(limit)),
+            (rest, limit) => rest.or(limit),
+        }
     }
 
     pub(crate) fn at(&self) -> Option<std::time::Instant> {

@@ -79,6 +79,7 @@ struct options {
 	enum fi_av_type av_type;
 	enum fi_threading threading;
 	enum fi_wait_obj wait;
+	bool auto_progress;
 	uint32_t version;
 };
 
@@ -101,6 +102,8 @@ static inline struct fi_info *find(const struct options *o)
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = o->threading;
 	hints->domain_attr->av_type = o->av_type;
+	if (o->auto_progress)
+		hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
 	hints->tx_attr->op_flags = o->tx_flags;
 	hints->rx_attr->op_flags = o->rx_flags;
 	hints->fabric_attr->prov_name = strdup("rustmx");

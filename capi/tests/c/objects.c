@@ -45,7 +45,7 @@ static void getinfo(void)
 	REFUSED(h->domain_attr->name = strdup("invalid_domain"));
 	REFUSED(h->fabric_attr->name = strdup("other"));
 	REFUSED(h->domain_attr->cq_data_size = 9);
-	REFUSED(h->domain_attr->data_progress = FI_PROGRESS_AUTO);
+	REFUSED(h->domain_attr->data_progress = 3);
 	REFUSED(h->domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL);
 	REFUSED(h->tx_attr->rma_iov_limit = 17);
 	REFUSED(h->tx_attr->msg_order = FI_ORDER_RAS);
@@ -189,9 +189,9 @@ static void event_queues(void)
 	struct fi_eq_err_entry err;
 	uint32_t event;
 	struct fid_eq *eq = open_eq(4, FI_WRITE, FI_WAIT_UNSPEC), *mute = open_eq(0, 0, FI_WAIT_NONE);
-	struct fi_eq_attr fd = { .wait_obj = FI_WAIT_FD };
+	struct fi_eq_attr cond = { .wait_obj = FI_WAIT_MUTEX_COND };
 	struct fid_eq *none;
-	EXPECT(-FI_ENOSYS, fi_eq_open(n.fabric, &fd, &none, NULL));
+	EXPECT(-FI_ENOSYS, fi_eq_open(n.fabric, &cond, &none, NULL));
 	EXPECT(-FI_EAGAIN, fi_eq_read(eq, &event, &e, sizeof e, 0));
 	EXPECT(-FI_EAGAIN, fi_eq_readerr(eq, &err, 0));
 	for (int i = 0; i < 4; i++) {
@@ -246,7 +246,7 @@ static void counters(void)
 {
 	struct fi_cntr_attr a = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC };
 	struct fid_cntr *c;
-	a.wait_obj = FI_WAIT_FD;
+	a.wait_obj = FI_WAIT_MUTEX_COND;
 	EXPECT(-FI_ENOSYS, fi_cntr_open(n.domain, &a, &c, NULL));
 	a.wait_obj = FI_WAIT_UNSPEC;
 	EXPECT(0, fi_cntr_open(n.domain, &a, &c, NULL));
@@ -283,7 +283,7 @@ static void blocking_reads(void)
 	EXPECT(0, fi_close(&cq->fid));
 	EXPECT(-FI_ENOSYS, fi_cq_sread(n.cq, e, 4, NULL, 0));
 	EXPECT(-FI_ENOSYS, fi_cq_signal(n.cq));
-	a.wait_obj = FI_WAIT_FD;
+	a.wait_obj = FI_WAIT_MUTEX_COND;
 	EXPECT(-FI_ENOSYS, fi_cq_open(n.domain, &a, &cq, NULL));
 	a.wait_obj = FI_WAIT_NONE;
 	a.format = 99;
@@ -329,9 +329,14 @@ static void refusals(void)
 	EXPECT(-FI_ENOSYS, fi_scalable_ep(n.domain, n.info, &other, NULL));
 	EXPECT(-FI_ENOSYS, fi_srx_context(n.domain, n.info->rx_attr, &other, NULL));
 	EXPECT(-FI_ENOSYS, fi_stx_context(n.domain, n.info->tx_attr, &stx, NULL));
-	EXPECT(-FI_ENOSYS, fi_poll_open(n.domain, &pa, &poll));
+	wa.wait_obj = FI_WAIT_MUTEX_COND;
 	EXPECT(-FI_ENOSYS, fi_wait_open(n.fabric, &wa, &w));
-	EXPECT(-FI_ENOSYS, fi_trywait(n.fabric, fids, 1));
+	wa = (struct fi_wait_attr){ .wait_obj = FI_WAIT_FD, .flags = 1 };
+	EXPECT(-FI_EINVAL, fi_wait_open(n.fabric, &wa, &w));
+	pa.flags = 1;
+	EXPECT(-FI_EINVAL, fi_poll_open(n.domain, &pa, &poll));
+	/* This queue has no wait object. */
+	EXPECT(-FI_EINVAL, fi_trywait(n.fabric, fids, 1));
 	EXPECT(-FI_ENOSYS, fi_passive_ep(n.fabric, n.info, &p, NULL));
 	EXPECT(-FI_ENOSYS, fi_alias(&n.ep->fid, &alias, 0));
 	EXPECT(-FI_ENOSYS, fi_open_ops(&n.domain->fid, "anything", 0, &ops, NULL));

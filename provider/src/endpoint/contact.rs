@@ -13,6 +13,7 @@ use crate::peer::name::{Name, Service};
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::socket::PeerCred;
+use crate::sys::wake::Waker;
 use crate::sys::{host, memfd};
 use crate::transport::link::Link;
 use crate::transport::local::{self, Greeting, NoCall, Reply};
@@ -21,10 +22,14 @@ use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
 
 /// Nanoseconds before the first repetition of a call; doubled up to the second figure.
 const FIRST_PAUSE: u64 = 500_000;
 const LAST_PAUSE: u64 = 50_000_000;
+
+/// Packets that only wake which are taken from a peer in one look at its sockets.
+const PACKETS_A_LOOK: usize = 8;
 
 /// Services that endpoints of this process listen at.
 static OWN_SERVICES: Mutex<Vec<u16>> = Mutex::new(Vec::new());
@@ -128,6 +133,7 @@ impl Endpoint {
         let next = now + pause / 2 + host::random() % pause;
         self.peers.get_mut(id).contact = Contact::Dialing { deadline, next, pause: (pause * 2).min(LAST_PAUSE) };
         self.poll.dialing.push(id);
+        self.report.rouse();
     }
 
     /// Hands our segment and bell over, with our name.
@@ -144,13 +150,23 @@ impl Endpoint {
         local::greet(fd, &hello, segment, &bell.fd)
     }
 
-    /// The peer has our segment: what waited for that is complete.
-    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, fd: OwnedFd) {
+    /// Watches a connection of a peer, and wakes the peer by it.
+    fn keep_socket(&mut self, id: PeerId, fd: OwnedFd) {
         if let Some(local) = &self.local {
             let _ = local.watch(&fd, id);
         }
+        let fd = Arc::new(fd);
         let peer = self.peers.get_mut(id);
+        if let Some(link) = &mut peer.link {
+            link.set_waker(Some(Waker::Socket(fd.clone())));
+        }
         peer.sockets.push(fd);
+    }
+
+    /// The peer has our segment: what waited for that is complete.
+    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, fd: OwnedFd) {
+        self.keep_socket(id, fd);
+        let peer = self.peers.get_mut(id);
         peer.segment = None;
         peer.contact = Contact::Greeted;
         for req in std::mem::take(&mut peer.await_contact) {
@@ -188,21 +204,15 @@ impl Endpoint {
         }
         if self.peers.get(id).contact == Contact::Greeted {
             // Both called at once: our call brought our segment, theirs brought theirs.
-            if let Some(local) = &self.local {
-                let _ = local.watch(&fd, id);
-            }
-            self.peers.get_mut(id).sockets.push(fd);
+            self.keep_socket(id, fd);
             return;
         }
         match self.greet(id, &fd) {
             Ok(()) => self.greeted(out, id, fd),
             Err(NoCall::Later) => {
                 // The answer did not fit now: it goes by a call of our own.
-                if let Some(local) = &self.local {
-                    let _ = local.watch(&fd, id);
-                }
                 let now = self.clock.now();
-                self.peers.get_mut(id).sockets.push(fd);
+                self.keep_socket(id, fd);
                 self.start_dialing(id, now);
                 self.dial_later(out, id, now);
             }
@@ -235,10 +245,13 @@ impl Endpoint {
 
     /// A connection of a peer has something to say.
     pub(super) fn heard_from(&mut self, out: &mut Out<'_>, id: PeerId) {
-        let mut at = 0;
+        let (mut at, mut packets) = (0, 0);
         while let Some(fd) = self.peers.get(id).sockets.get(at) {
             match local::receive(fd) {
                 Reply::Nothing => at += 1,
+                // An honest peer sends one for each of our naps.
+                Reply::Wake if packets < PACKETS_A_LOOK => packets += 1,
+                Reply::Wake => return,
                 Reply::Greeting(greeting) => self.answered(out, id, &greeting),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);

@@ -43,6 +43,9 @@ impl Endpoint {
                 local.forget(&fd);
             }
         }
+        if let Some(link) = &mut peer.link {
+            link.set_waker(None);
+        }
         peer.segment = None;
         self.stop_polling(id);
         self.crowd.left(id);

@@ -7,6 +7,7 @@
 //! | `recv.rs` | post, peek, claim, discard, cancel |
 //! | `arrive.rs` | the hot way up: poll rings, match, deliver |
 //! | `progress.rs` | one turn: hot rings, the bell, streams, acknowledgements, sockets |
+//! | `sleep.rs` | what must be so before a thread may sleep, and for how long |
 //! | `contact.rs` | first contact, from both sides |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
@@ -25,11 +26,13 @@ mod recv;
 mod report;
 mod rma;
 mod send;
+mod sleep;
 
 pub use recv::RecvArgs;
 pub use report::Out;
 pub use rma::{AtomicArgs, RmaArgs};
 pub use send::SendArgs;
+pub(crate) use sleep::{Patience, UNFENCED};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -153,6 +156,8 @@ pub struct Endpoint {
     report: Reporter,
     pool: Pool,
     poll: Poll,
+    /// The nap that peers are told of; 0: awake (`sleep.rs`).
+    nap: u64,
     crowd: Crowd,
     stats: Stats,
 }
@@ -183,6 +188,7 @@ impl Endpoint {
             min_multi_recv: 64,
             pool: Pool::default(),
             poll: Poll::default(),
+            nap: 0,
             crowd: Crowd::default(),
             stats: Stats::default(),
         }

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use rustix::fd::OwnedFd;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How far the connection to a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(super) struct Peer {
     pub streams: Streams,
     pub one_sided: OneSided,
     pub direct: Direct,
-    pub sockets: SmallVec<[OwnedFd; 1]>,
+    pub sockets: SmallVec<[Arc<OwnedFd>; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
     /// Sends of level Transmit that wait for first contact.

@@ -46,7 +46,7 @@ impl Endpoint {
         self.poll.tick += 1;
         if work == 0 { self.poll.idle += 1 } else { self.poll.idle = 0 }
         if !self.poll.ack_waiters.is_empty() {
-            work += self.collect_acks(out);
+            work += self.collect_acks(out, self.poll.tick.is_multiple_of(ACK_PATIENCE));
         }
         if self.poll.tick.is_multiple_of(CLOCK_EVERY) {
             work += self.look_at_clock(out);
@@ -111,7 +111,7 @@ impl Endpoint {
         for (peer, hot) in [(id, true), (cool, false)] {
             let peer = self.peers.get_mut(peer);
             peer.hot = hot;
-            if let Some(link) = &peer.link {
+            if let Some(link) = &mut peer.link {
                 link.set_hot(hot);
             }
         }
@@ -126,13 +126,14 @@ impl Endpoint {
     pub(super) fn start_polling(&mut self, id: PeerId) {
         let hot = self.poll.hot.len() < self.config.hot_peers as usize;
         if hot { self.poll.hot.extend(self.watch(id)) } else { self.poll.cold.push(id) }
-        let tick = self.poll.tick;
+        let (tick, nap) = (self.poll.tick, self.nap);
         let peer = self.peers.get_mut(id);
         peer.hot = hot;
         peer.last_active = tick;
-        if let Some(link) = &peer.link {
+        if let Some(link) = &mut peer.link {
             link.set_hot(hot);
         }
+        self.tell_nap(id, nap);
     }
 
     /// The peer's ring is not polled any more.
@@ -149,7 +150,7 @@ impl Endpoint {
     }
 
     #[inline(never)]
-    fn push_busy(&mut self, out: &mut Out<'_>) -> usize {
+    pub(super) fn push_busy(&mut self, out: &mut Out<'_>) -> usize {
         let mut work = 0;
         for id in std::mem::take(&mut self.poll.busy) {
             self.peers.get_mut(id).in_busy = false;
@@ -158,9 +159,9 @@ impl Endpoint {
         work
     }
 
+    /// Completes the sends that their peers have taken. `look`: reads the peers' progress lines for that.
     #[inline(never)]
-    fn collect_acks(&mut self, out: &mut Out<'_>) -> usize {
-        let look = self.poll.tick.is_multiple_of(ACK_PATIENCE);
+    pub(super) fn collect_acks(&mut self, out: &mut Out<'_>, look: bool) -> usize {
         let mut done = 0;
         let mut i = 0;
         while let Some(&id) = self.poll.ack_waiters.get(i) {
@@ -220,10 +221,16 @@ impl Endpoint {
         let mut events = Vec::new();
         local.poll(now, &mut events);
         let mut work = events.len();
+        if work > 0 {
+            // Whoever sleeps must look, for what was there for all of us is taken now.
+            self.get_up();
+            self.report.rouse();
+        }
         for event in events {
             match event {
                 Event::Call { fd, cred, greeting } => self.called(out, fd, cred, *greeting),
                 Event::Peer(id) => self.heard_from(out, id),
+                Event::Own => {}
                 Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, ErrorEntry};
+use crate::completion::waiter::News;
 use crate::error::{Error, Result};
 use crate::peer::name::Name;
 use crate::protocol::one_sided::Touched;
@@ -10,6 +11,8 @@ use crate::request::{Envelope, RecvReq, SendReq};
 use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, OpFlags, UserCtx};
 use slab::Slab;
 use smallvec::SmallVec;
+use std::cell::Cell;
+use std::sync::Arc;
 
 /// The domain's queues and counters, lent to an endpoint for one call.
 pub struct Out<'a> {
@@ -71,11 +74,45 @@ pub(super) struct Reporter {
     rx: Option<Binding>,
     cntrs: SmallVec<[(CntrId, CntrEvents); 2]>,
     source: bool,
+    /// Somebody besides the queues wants to hear of what happens: counters are bound, or a thread sleeps. The one word that the
+    /// hot path tests for both.
+    attended: Cell<bool>,
+    /// A thread sleeps until there are news.
+    listening: Cell<bool>,
+    news: Arc<News>,
 }
 
 impl Reporter {
     pub fn new(source: bool) -> Reporter {
-        Reporter { tx: None, rx: None, cntrs: SmallVec::new(), source }
+        Reporter {
+            tx: None,
+            rx: None,
+            cntrs: SmallVec::new(),
+            source,
+            attended: Cell::new(false),
+            listening: Cell::new(false),
+            news: Arc::default(),
+        }
+    }
+
+    /// News go to those who sleep on this.
+    pub fn set_news(&mut self, news: Arc<News>) {
+        self.news = news;
+    }
+
+    /// Whether somebody sleeps, or will in a moment, until there are news.
+    pub fn listen(&self, on: bool) {
+        self.listening.set(on);
+        self.attended.set(on || !self.cntrs.is_empty());
+    }
+
+    /// Something happened that a sleeper may wait for.
+    pub fn rouse(&self) {
+        if self.listening.get() {
+            // Each sleeper has its edge now; who sleeps again listens again.
+            self.listen(false);
+            self.news.raise();
+        }
     }
 
     pub fn bind_cq(&mut self, cq: CqId, transmit: bool, recv: bool, selective: bool) -> Result<()> {
@@ -94,6 +131,7 @@ impl Reporter {
 
     pub fn bind_cntr(&mut self, cntr: CntrId, events: CntrEvents) {
         self.cntrs.push((cntr, events));
+        self.attended.set(true);
     }
 
     pub fn bindings(&self) -> (impl Iterator<Item = CqId>, impl Iterator<Item = CntrId>) {
@@ -125,6 +163,7 @@ impl Reporter {
         self.rx.is_some_and(|b| !b.selective || flags.contains(OpFlags::COMPLETION))
     }
 
+    /// Counts, and tells those who sleep. Called for everything that happens if [`attended`](Self::attended).
     #[inline]
     fn count(&self, out: &mut Out<'_>, event: CntrEvents, failed: bool) {
         for (id, events) in &self.cntrs {
@@ -134,11 +173,12 @@ impl Reporter {
                 if failed { c.err += 1 } else { c.ok += 1 }
             }
         }
+        self.rouse();
     }
 
     #[inline]
     pub fn sent(&self, out: &mut Out<'_>, req: &SendReq) {
-        if !self.cntrs.is_empty() {
+        if self.attended.get() {
             self.count(out, initiated(req), false);
         }
         if req.report
@@ -182,7 +222,7 @@ impl Reporter {
             self.truncated(out, c, env.total - placed);
             return;
         }
-        if !self.cntrs.is_empty() {
+        if self.attended.get() {
             self.count(out, CntrEvents::RECV, false);
         }
         if req.report
@@ -237,6 +277,7 @@ impl Reporter {
     pub fn peeked(&self, out: &mut Out<'_>, ctx: UserCtx, report: bool, env: &Envelope, src: Addr, more: CompFlags) {
         let mut c = Self::record(ctx, env, env.total, src);
         c.flags |= more;
+        self.rouse();
         if report && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
             cq.push(c);
         }
@@ -245,6 +286,7 @@ impl Reporter {
     /// A multi-receive buffer goes back to the application without a message.
     pub fn buffer_released(&self, out: &mut Out<'_>, ctx: UserCtx) {
         let flags = CompFlags::MULTI_RECV;
+        self.rouse();
         let c = Completion { ctx, flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC };
         if let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
             cq.push(c);

@@ -131,6 +131,7 @@ impl Endpoint {
                 if !peer.in_waiters {
                     peer.in_waiters = true;
                     self.poll.ack_waiters.push(id);
+                    self.report.rouse();
                 }
             }
         }
@@ -150,6 +151,7 @@ impl Endpoint {
         if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
             self.poll.busy.push(id);
+            self.report.rouse();
         }
         for (req, position) in done {
             self.in_ring(out, id, req, position);

@@ -5,6 +5,16 @@ pub use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering};
 
+/// The fence between a store and a later load in code that must not pay for one: nothing but an order for the compiler. The
+/// other side makes it a full fence with membarrier(2) (`sys/membarrier.rs`). Under loom it is the fence that this amounts to.
+#[inline(always)]
+pub fn light_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 /// Memory seen as an array of atomic 64-bit words: all that lock-free code may touch.
 pub trait Words {
     /// Word `index`. Out of range is a bug of the caller (never of a peer: positions are ours) and panics.

@@ -1,7 +1,7 @@
 //! The map of a segment: see `docs/adr/0004-ring.md` for who may write what.
 //!
 //! ```text
-//! line 0  card      word 0 magic, 1 version, 2 bytes
+//! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced
 //! line 1  progress  word 0 consumed, 1 credit
 //! line 2  stance    word 0 hot, 1 state
 //! line 3  spare
@@ -29,11 +29,13 @@ pub const CARD_MAGIC: usize = 0;
 pub const CARD_VERSION: usize = 1;
 /// Word index of `card.bytes`.
 pub const CARD_BYTES: usize = 2;
+/// Word index of `card.fenced`: 1 if the owner takes part in membarrier(2), so that others may sleep without looking.
+pub const CARD_FENCED: usize = 3;
 /// Word index of `progress.consumed`: lines of the other ring that the owner has read.
 pub const CONSUMED: usize = LINE_WORDS;
 /// Word index of `progress.credit`: payload bytes, since the start, that the other side may send unmatched.
 pub const CREDIT: usize = LINE_WORDS + 1;
-/// Word index of `stance.hot`: 0 = cold (set your bell bit), 1 = polled directly.
+/// Word index of `stance.hot`: how the owner learns of a record ([`stance`](super::stance)).
 pub const HOT: usize = 2 * LINE_WORDS;
 /// Word index of `stance.state`: [`OPEN`] or [`CLOSED`].
 pub const STATE: usize = 2 * LINE_WORDS + 1;

@@ -1,9 +1,9 @@
 //! Making a segment and looking at one that a peer sent.
 
-use super::layout::{CARD_BYTES, CARD_MAGIC, CARD_VERSION, MAGIC, MAX_SEGMENT, MIN_SEGMENT, PAGE, VERSION};
+use super::layout::{CARD_BYTES, CARD_FENCED, CARD_MAGIC, CARD_VERSION, MAGIC, MAX_SEGMENT, MIN_SEGMENT, PAGE, VERSION};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::sys::memfd;
+use crate::sys::{membarrier, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -15,6 +15,7 @@ pub fn bytes_for(ring_size: u64) -> usize {
 fn write_card(mem: &SharedMem) {
     mem.word(CARD_VERSION).store(VERSION, Ordering::Relaxed);
     mem.word(CARD_BYTES).store(mem.bytes() as u64, Ordering::Relaxed);
+    mem.word(CARD_FENCED).store(u64::from(membarrier::register()), Ordering::Relaxed);
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 

@@ -2,8 +2,12 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod event;
 pub mod fork;
 pub mod host;
+pub mod membarrier;
 pub mod memfd;
 pub mod poller;
 pub mod socket;
+pub mod timer;
+pub mod wake;

@@ -1,10 +1,11 @@
 //! One `epoll(7)` instance: which descriptors have something to say.
 
 use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Watches descriptors for input and for the end of the other side. Level-triggered.
 #[derive(Debug)]
@@ -21,6 +22,11 @@ impl Poller {
     /// Watches `fd`; events carry `token`.
     pub fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+    }
+
+    /// Watches `fd` for edges: each time that input comes in, not as long as some is there.
+    pub fn add_edge(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::ET)
     }
 
     /// Gives the watched `fd` another token.
@@ -41,5 +47,20 @@ impl Poller {
         if let Ok((events, _)) = epoll::wait(&self.fd, &mut events, Some(&zero)) {
             tokens.extend(events.iter().map(|e| e.data.u64()));
         }
+    }
+
+    /// Sleeps until a descriptor is ready, a signal is handled, or `limit` has passed (`None`: for ever). Edges are taken.
+    /// Whether a descriptor was ready.
+    pub fn sleep(&self, limit: Option<Duration>) -> bool {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
+        let limit = limit.map(|d| Timespec { tv_sec: d.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
+        epoll::wait(&self.fd, &mut events, limit.as_ref()).is_ok_and(|(events, _)| !events.is_empty())
+    }
+}
+
+/// Readable while a watched descriptor is ready.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

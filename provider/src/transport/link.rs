@@ -7,8 +7,10 @@ use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
-use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, OPEN, STATE, ring_lines};
+use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked, Producer};
+use crate::shm::stance::{self, Stance};
+use crate::sys::wake::Waker;
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
 
@@ -82,6 +84,12 @@ pub struct Link {
     window: u64,
     taken: u64,
     released: u64,
+    /// What we tell the peer of how we notice its records.
+    stance: Stance,
+    /// What wakes the peer.
+    waker: Option<Waker>,
+    /// The nap of the peer for which it was woken last.
+    woken: u64,
 }
 
 impl Link {
@@ -90,7 +98,8 @@ impl Link {
         let lines = ring_lines(mine.bytes());
         let ring = mine.slice(CONTROL_LINES * LINE, lines as usize * LINE);
         mine.word(CREDIT).store(window, Ordering::Relaxed);
-        mine.word(HOT).store(1, Ordering::Relaxed);
+        let stance = Stance { hot: true, nap: 0 };
+        stance.show(&mine);
         mine.word(STATE).store(OPEN, Ordering::Release);
         Link {
             tx: Producer::new(ring.clone(), lines),
@@ -105,6 +114,9 @@ impl Link {
             window,
             taken: 0,
             released: 0,
+            stance,
+            waker: None,
+            woken: 0,
         }
     }
 
@@ -193,10 +205,14 @@ impl Link {
             data: draft.data,
         };
         let position = self.tx.publish(need, header.emit(self.tx.written()));
-        if let Some(inbound) = &self.inbound
-            && inbound.theirs.word(HOT).load(Ordering::Relaxed) == 0
-        {
-            self.ring_bell();
+        match &self.inbound {
+            Some(inbound) => {
+                let word = stance::look(&inbound.theirs);
+                if word != stance::POLLED {
+                    self.announce(word);
+                }
+            }
+            None => self.wake(),
         }
         Ok(position)
     }
@@ -207,11 +223,60 @@ impl Link {
         self.tx.reserve(need, keep).ok_or(NotSent::Full)
     }
 
+    /// The peer does not look at this ring all the time: its bell, and a packet if it sleeps.
     #[cold]
-    fn ring_bell(&self) {
-        if let Some((bell, slot)) = &self.bell {
+    #[inline(never)]
+    fn announce(&mut self, word: u64) {
+        let Stance { hot, nap } = Stance::of(word);
+        if let Some((bell, slot)) = &self.bell
+            && !hot
+        {
             bell.ring(*slot);
         }
+        if nap != 0 && nap != self.woken {
+            self.woken = nap;
+            self.wake();
+        }
+    }
+
+    /// Wakes the peer. As long as its segment is not here we cannot see whether it sleeps, and wake it for each record.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
+
+    /// The peer may sleep because its ring is full: tells it of the room, and wakes it.
+    #[cold]
+    #[inline(never)]
+    fn tell_sleeper(&mut self) {
+        self.tell();
+        let Some(inbound) = &self.inbound else { return };
+        let word = stance::look(&inbound.theirs);
+        if Stance::of(word).nap != 0 {
+            self.announce(word);
+        }
+    }
+
+    /// How the peer can be woken; `None` when it is gone.
+    pub fn set_waker(&mut self, waker: Option<Waker>) {
+        self.waker = waker;
+    }
+
+    /// Whether we are both ends of it.
+    pub fn is_to_self(&self) -> bool {
+        self.inbound.is_some() && self.bell.is_none()
+    }
+
+    /// Whether the peer is sure to wake us when we sleep: it takes part in the fences (`shm/stance.rs`). We
+    /// ourselves need a waker, which is made before the first sleep.
+    pub fn wakes_us(&self) -> bool {
+        if self.is_to_self() {
+            return self.waker.is_some();
+        }
+        self.inbound.as_ref().is_none_or(|i| i.theirs.word(CARD_FENCED).load(Ordering::Relaxed) == 1)
     }
 
     /// Takes `bytes` of the peer's window, or says that it is used up.
@@ -298,7 +363,7 @@ impl Link {
             inbound.rx.release(header.lines());
             // Long records: let the writer go on while we copy the next one.
             if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {
-                self.tell();
+                self.tell_sleeper();
             }
         }
     }
@@ -340,8 +405,15 @@ impl Link {
     }
 
     /// Tells the peer whether its ring is polled directly.
-    pub fn set_hot(&self, hot: bool) {
-        self.mine.word(HOT).store(u64::from(hot), Ordering::Release);
+    pub fn set_hot(&mut self, hot: bool) {
+        self.stance.hot = hot;
+        self.stance.show(&self.mine);
+    }
+
+    /// Tells the peer that we sleep, and the number of this nap; 0: that we are awake.
+    pub fn set_nap(&mut self, nap: u64) {
+        self.stance.nap = nap;
+        self.stance.show(&self.mine);
     }
 
     /// Tells the peer that nothing will follow.

@@ -14,13 +14,16 @@
 
 use crate::error::Error;
 use crate::peer::name::Name;
+use crate::sys::event::EventFd;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
+use crate::sys::wake::{WAKE, Waker};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Nanoseconds that a caller may take between connecting and saying hello.
@@ -29,6 +32,7 @@ const HELLO_PATIENCE: u64 = 5_000_000_000;
 const LISTENER: u64 = 0;
 const STRANGER: u64 = 1 << 32;
 const PEER: u64 = 2 << 32;
+const OWN: u64 = 3 << 32;
 
 /// A hello that came with its descriptors.
 pub struct Greeting {
@@ -51,8 +55,10 @@ pub enum Event {
         /// What it said.
         greeting: Box<Greeting>,
     },
-    /// A connection of this peer has something to say ([`read_reply`]).
+    /// A connection of this peer has something to say ([`receive`]).
     Peer(PeerId),
+    /// We sent something to ourselves and seemed to sleep.
+    Own,
     /// A caller was turned away; for the log.
     TurnedAway(String),
 }
@@ -70,6 +76,8 @@ pub enum NoCall {
 pub enum Reply {
     /// Nothing yet.
     Nothing,
+    /// Only that we seemed to sleep.
+    Wake,
     /// Its hello.
     Greeting(Box<Greeting>),
     /// It does not want us.
@@ -90,6 +98,8 @@ pub struct Local {
     poller: Poller,
     strangers: Slab<Stranger>,
     tokens: Vec<u64>,
+    /// For a link to ourselves.
+    own: Option<Arc<EventFd>>,
     short_of_descriptors: bool,
 }
 
@@ -102,7 +112,7 @@ impl Local {
         })?;
         let poller = Poller::new().map_err(|_| Error::NoResources)?;
         poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        Ok(Local { listener, poller, strangers: Slab::new(), tokens: Vec::new(), short_of_descriptors: false })
+        Ok(Local { listener, poller, strangers: Slab::new(), tokens: Vec::new(), own: None, short_of_descriptors: false })
     }
 
     /// Watches a connection of `peer`.
@@ -115,6 +125,21 @@ impl Local {
         self.poller.remove(fd);
     }
 
+    /// Readable while one of the sockets has something to say.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    /// What wakes this endpoint from inside.
+    pub fn own_waker(&mut self) -> Result<Waker, Error> {
+        if self.own.is_none() {
+            let event = EventFd::new().map_err(|_| Error::NoResources)?;
+            self.poller.add(&event, OWN).map_err(|_| Error::NoResources)?;
+            self.own = Some(Arc::new(event));
+        }
+        self.own.clone().map(Waker::Event).ok_or(Error::NoResources)
+    }
+
     /// Looks at all sockets once, without waiting. `now` in nanoseconds.
     pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
         let mut tokens = std::mem::take(&mut self.tokens);
@@ -124,6 +149,12 @@ impl Local {
             match token & !0xffff_ffff {
                 STRANGER => self.hear(id as usize, events),
                 PEER => events.push(Event::Peer(PeerId(id))),
+                OWN => {
+                    if let Some(own) = &self.own {
+                        own.lower();
+                    }
+                    events.push(Event::Own);
+                }
                 _ => self.accept_all(now, events),
             }
         }
@@ -181,6 +212,8 @@ impl Local {
                 turn_away(&fd, why);
                 events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid)));
             }
+            // Nobody wakes before it has said hello.
+            Reply::Wake => turn_away(&fd, Refusal::Malformed),
             Reply::Ended | Reply::Nothing => {}
         }
     }
@@ -222,7 +255,12 @@ pub fn greet(fd: impl AsFd, hello: &Hello, segment: impl AsFd, bell: impl AsFd) 
 /// What the peer said on a connection.
 pub fn receive(fd: impl AsFd) -> Reply {
     let mut buf = [0u8; HELLO_LEN + 1];
-    let got = match socket::recv(fd, &mut buf) {
+    let heard = match socket::recv(&fd, &mut buf) {
+        // It closed without reading what we sent last. That is told once, and before what it said itself.
+        Err(Errno::CONNRESET) => socket::recv(&fd, &mut buf),
+        other => other,
+    };
+    let got = match heard {
         Ok(got) => got,
         Err(Errno::AGAIN | Errno::INTR) => return Reply::Nothing,
         Err(Errno::MSGSIZE) => return Reply::Refused(Error::Corrupt),
@@ -230,6 +268,9 @@ pub fn receive(fd: impl AsFd) -> Reply {
     };
     if got.len == 0 {
         return Reply::Ended;
+    }
+    if buf[..got.len] == WAKE && got.fds.is_empty() {
+        return Reply::Wake;
     }
     match Hello::parse(&buf[..got.len]) {
         Ok(hello) => match <[OwnedFd; 2]>::try_from(got.fds) {
