@@ -1,10 +1,11 @@
 """mpi4py's own tests (test/main.py of its source) on Open MPI 5 and MPICH."""
 
+import fnmatch
 import re
 import subprocess
 
 from launch import TARGET, Unusable, VENVS, WORK, environment, last_line, launcher, prove, run
-from record import Case
+from record import Case, excludes
 
 NAME = "mpi4py"
 BASELINE = "native"
@@ -47,9 +48,17 @@ def run_part(part, transport):
     each = f'exec "$@" 2>{logs}/rank.${{OMPI_COMM_WORLD_RANK:-${{PMI_RANK:-0}}}}'
     command = [*launcher(mpi, ranks, env), "sh", "-c", each, "rank"]
     command += [VENVS / mpi / "bin/python3", source(), "-v", "--no-builddir"]
+    patterns = []
+    for pattern, why in excludes(NAME):
+        where, _, tests = pattern.partition(":")
+        if fnmatch.fnmatch(part, where):
+            patterns.append((tests, why))
+    for pattern, _ in patterns:
+        command += ["-x", pattern]
     code = run(command, logs / "output", env=env, cwd=source().parent, limit=LIMIT,
                label=f"mpi4py {part} ({transport})", at=lambda: last_line(logs / "rank.0"))
-    return parse([logs / f"rank.{rank}" for rank in range(ranks)], code)
+    left_out = [Case(pattern, "excluded", 0, why) for pattern, why in patterns]
+    return parse([logs / f"rank.{rank}" for rank in range(ranks)], code) + left_out
 
 
 BEGIN = re.compile(r"^(\w+) \(([\w.]+)\)", re.M)
