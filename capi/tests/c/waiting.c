@@ -110,7 +110,7 @@ static void rounds_between_sleepers(int rank, int sock)
 	my_rank = rank;
 	open_net(&n, &o);
 	meet(&n, sock);
-	ping_pong(2000, blocking);
+	ping_pong(500, blocking);
 	barrier(sock);
 	nothing_costs_nothing();
 	signals();
@@ -124,8 +124,8 @@ static void rounds_by_descriptor(int rank, int sock)
 	my_rank = rank;
 	open_net(&n, &o);
 	meet(&n, sock);
-	ping_pong(2000, by_descriptor);
-	ping_pong(200, blocking);
+	ping_pong(500, by_descriptor);
+	ping_pong(100, blocking);
 	enum fi_wait_obj kind = FI_WAIT_NONE;
 	EXPECT(0, fi_control(&n.cq->fid, FI_GETWAITOBJ, &kind));
 	CHECK(kind == FI_WAIT_FD);
@@ -384,7 +384,7 @@ static void automatic(int rank, int sock)
 	}
 	/* Traffic with the thread in between. */
 	ping_pong(500, blocking);
-	ping_pong(500, next_of);
+	ping_pong(100, next_of);
 	barrier(sock);
 	double before = cpu();
 	usleep(200000);

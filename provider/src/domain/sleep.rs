@@ -15,8 +15,9 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nanoseconds of polling, with the core given away, before a thread sleeps while its own sends wait for peers.
-const RESTLESS: u64 = 50_000;
+/// Nanoseconds of polling before a thread sleeps while its own sends wait for peers. (Without sched_yield(2), which beside others that
+/// compute costs milliseconds; a sleeper that is woken gets its core at once.)
+const RESTLESS: u64 = 30_000;
 /// Nanoseconds of the first sleep while our own sends wait for peers; each one is twice as long, up to 16 times.
 const FIRST_SLEEP: u64 = 100_000;
 
@@ -190,7 +191,6 @@ impl Domain {
         let now = self.clock.now();
         let (since, naps) = self.bed.restless.get_or_insert((now, 0));
         if now - *since < RESTLESS {
-            self.tired = true;
             return None;
         }
         let nap = FIRST_SLEEP << (*naps).min(4);
