@@ -13,8 +13,10 @@ pub struct Message<'a> {
     pub tag: u64,
     /// Remote CQ data.
     pub data: Option<u64>,
-    /// The payload.
+    /// The payload, if it is the application's.
     pub iov: &'a [UserSeg],
+    /// The payload, if it was copied: an inject call's that had to wait. Else empty.
+    pub bytes: &'a [u8],
     /// Its bytes.
     pub len: usize,
 }

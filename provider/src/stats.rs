@@ -30,7 +30,7 @@ counters! {
     stream;
     /// Eager messages that went as streams because the receiver's window was used up.
     window_full;
-    /// Sends refused because the ring was full; the application tried again.
+    /// Sends that found the ring full; they waited, or the application had to try again.
     ring_full;
     /// Messages that arrived before their receive was posted.
     unexpected;

@@ -804,3 +804,44 @@ fn a_directed_receive_fails_when_its_peer_closes() {
     assert_eq!(b.send(Msg::new(from_a, 1), &mut hello), Err(Error::PeerGone));
     assert_eq!(b.recv(Want::tag(9).from(from_a), &mut x), Err(Error::PeerGone));
 }
+
+/// A client may wait inside its send (MPICH does) and must then not wait for a peer that computes: messages far beyond the ring
+/// are accepted, keep their order and bytes, and an inject call's buffer is free at once.
+#[test]
+fn sends_do_not_wait_for_a_peer_that_computes() {
+    let _dog = watchdog("computes", 60);
+    let (mut a, mut b) = (Node::new(), Node::new());
+    let to = a.knows(&b);
+    let lens = [400usize, 100, 40_000, 4_000, 232, 400_000, 8];
+    let mut out: Vec<Vec<u8>> = (0..500).map(|i| pattern(lens[i % lens.len()], i)).collect();
+    for (i, bytes) in out.iter_mut().enumerate() {
+        let m = Msg::new(to, 7).ctx(i);
+        if bytes.len() <= 232 && i % 2 == 0 {
+            a.send(m.inject(), bytes).expect("injected");
+            bytes.fill(0);
+        } else {
+            a.send(m, bytes).expect("sent");
+        }
+    }
+    assert!(a.stats().ring_full > 0, "the ring was never full");
+    let (mut sent, until) = (Vec::new(), Deadline::new(30));
+    for i in 0..500 {
+        let mut into = vec![0u8; lens[i % lens.len()]];
+        b.recv(Want::tag(7).ctx(i), &mut into).expect("recv");
+        let mut got = Vec::new();
+        while got.is_empty() {
+            got = b.poll();
+            sent.extend(a.poll());
+            until.check(|| format!("message {i} does not come"));
+        }
+        assert_eq!(all_ok(&got), 1);
+        assert!(into == pattern(lens[i % lens.len()], i), "message {i}");
+    }
+    sent.extend(a.poll());
+    let injected = (0..500).filter(|i| i % 2 == 0 && lens[i % lens.len()] <= 232).count();
+    assert_eq!(all_ok(&sent), 500 - injected);
+    // There is an end to it.
+    let mut bytes = pattern(200, 1);
+    let refused = (0..100_000).find(|_| a.send(Msg::new(to, 8), &mut bytes) == Err(Error::Again));
+    assert!(refused.is_some_and(|n| n > 1000), "{refused:?}");
+}

@@ -37,6 +37,7 @@ impl Endpoint {
         sends.extend(std::mem::take(&mut peer.await_ack).into_iter().map(|(_, req)| req));
         let aborted = peer.streams.abort();
         sends.extend(aborted.sends);
+        sends.extend(std::mem::take(&mut peer.backlog).into_iter().map(|w| w.req));
         sends.extend(peer.one_sided.abort());
         for fd in std::mem::take(&mut peer.sockets) {
             if let Some(local) = &self.local {
@@ -139,7 +140,10 @@ impl Endpoint {
             match peer.contact {
                 Contact::Gone(_) | Contact::None => false,
                 Contact::Dialing { .. } => true,
-                Contact::Greeted => (peer.streams.sending() || peer.one_sided.sending()) && peer.name.identity() != self.name.and_then(|n| n.identity()),
+                Contact::Greeted => {
+                    let sending = !peer.backlog.is_empty() || peer.streams.sending() || peer.one_sided.sending();
+                    sending && peer.name.identity() != self.name.and_then(|n| n.identity())
+                }
             }
         })
     }

@@ -4,6 +4,7 @@
 //! inserted is the same one afterwards. A contact address becomes a peer of its own until first contact tells who is there; if
 //! that is somebody already known, the contact's peer is an *alias*: its link stays, its messages count as the other's (`canonical`).
 
+use super::send::Waiting;
 use crate::error::{Error, Result};
 use crate::peer::av::AddressVector;
 use crate::peer::name::{Identity, Name};
@@ -43,6 +44,8 @@ pub(super) struct Peer {
     /// Our segment's descriptor until it has been handed over.
     pub segment: Option<OwnedFd>,
     pub streams: Streams,
+    /// Messages that wait for room in the ring, in order.
+    pub backlog: VecDeque<Waiting>,
     pub one_sided: OneSided,
     pub direct: Direct,
     pub sockets: SmallVec<[Arc<OwnedFd>; 1]>,
@@ -72,6 +75,7 @@ impl Peer {
             link: None,
             segment: None,
             streams: Streams::new(fragment),
+            backlog: VecDeque::new(),
             one_sided: OneSided::default(),
             direct: Direct::default(),
             sockets: SmallVec::new(),
@@ -96,7 +100,7 @@ impl Peer {
     /// Whether records wait for room in the ring.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.streams.has_work() || self.one_sided.has_work()
+        self.streams.has_work() || self.one_sided.has_work() || !self.backlog.is_empty()
     }
 
     pub fn culprit(&self) -> super::report::Culprit {

@@ -179,7 +179,7 @@ impl Endpoint {
     /// Whether nothing that was sent to a peer is incomplete: what a fence waits for.
     pub(super) fn is_settled(&self, id: PeerId) -> bool {
         let peer = self.peers.get(id);
-        !peer.one_sided.is_waiting() && !peer.streams.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
+        peer.backlog.is_empty() && !peer.one_sided.is_waiting() && !peer.streams.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
     }
 
     fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Outcome {

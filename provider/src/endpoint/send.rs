@@ -4,9 +4,12 @@
 use super::peers::{Contact, gone};
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
-use crate::mem::user::{UserSeg, total_len};
+use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Message, SendReq};
+use crate::select::Selection;
+use crate::stats::Stats;
+use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 
 /// One send, as the API passes it.
@@ -41,11 +44,65 @@ fn level(flags: OpFlags) -> Level {
     }
 }
 
+/// Messages to one peer that may wait for room in its ring before the caller must.
+const BACKLOG: usize = 1024;
+
+/// A message that found no room in the ring. It keeps its place: later ones wait behind it.
+pub(super) struct Waiting {
+    tagged: bool,
+    tag: u64,
+    data: Option<u64>,
+    iov: UserIov,
+    /// The payload of an inject call, whose buffer is not ours any more.
+    bytes: Vec<u8>,
+    len: usize,
+    /// What its completion needs.
+    pub req: SendReq,
+}
+
+impl Waiting {
+    fn new(msg: &Message<'_>, req: SendReq, copy: bool) -> Waiting {
+        let mut bytes = Vec::new();
+        if copy {
+            gather_into(msg.iov, 0, msg.len, &mut bytes);
+        }
+        let iov = UserIov::from(if copy { &[] } else { msg.iov });
+        Waiting { tagged: msg.tagged, tag: msg.tag, data: msg.data, iov, bytes, len: msg.len, req }
+    }
+
+    fn message(&self) -> Message<'_> {
+        let Waiting { tagged, tag, data, len, .. } = *self;
+        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len }
+    }
+}
+
+/// Chooses a protocol for a message and starts it.
+#[inline]
+fn start(
+    selection: &Selection, stats: &mut Stats, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
+) -> core::result::Result<Started, Refused> {
+    let mut proto = if msg.len <= INJECT_MAX { ProtoId::Inline } else { selection.choose(msg.len) };
+    let started = match proto {
+        ProtoId::Inline => Inline::start(wire, msg, req),
+        ProtoId::Eager => match Eager::start(wire, msg, req) {
+            Err(Refused::Window) => {
+                stats.window_full += 1;
+                proto = ProtoId::Stream;
+                Stream::start(wire, msg, req)
+            }
+            other => other,
+        },
+        ProtoId::Stream => Stream::start(wire, msg, req),
+    }?;
+    stats.count_sent(proto);
+    Ok(started)
+}
+
 impl Endpoint {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is no room until the peer reads; otherwise why this message cannot go to that peer.
+    /// [`Error::Again`] if too many messages wait for room until the peer reads, or a fence must wait; otherwise why this message cannot go to that peer.
     #[inline]
     pub(crate) fn send(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
@@ -68,52 +125,45 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
+        let msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len };
+        let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
+        if !peer.backlog.is_empty() {
+            return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
+        }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
-        let msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, len };
-        let mut proto = if len <= INJECT_MAX { ProtoId::Inline } else { self.selection.choose(len) };
-        let started = match proto {
-            ProtoId::Inline => Inline::start(&mut wire, &msg, &req),
-            ProtoId::Eager => match Eager::start(&mut wire, &msg, &req) {
-                Err(Refused::Window) => {
-                    self.stats.window_full += 1;
-                    proto = ProtoId::Stream;
-                    Stream::start(&mut wire, &msg, &req)
-                }
-                other => other,
-            },
-            ProtoId::Stream => Stream::start(&mut wire, &msg, &req),
-        };
-        match started {
+        match start(&self.selection, &mut self.stats, &mut wire, &msg, &req) {
             Ok(Started::Sent(position)) => {
-                self.stats.count_sent(proto);
                 self.in_ring(out, id, req, position);
                 Ok(())
             }
             Ok(Started::Streaming) => {
-                self.stats.count_sent(proto);
                 self.push(out, id);
                 Ok(())
             }
-            Err(why) => self.not_started(out, id, why),
+            Err(Refused::Corrupt) => self.not_started(out, id),
+            Err(Refused::Full | Refused::Window) => self.wait_for_room(out, id, Waiting::new(&msg, req, copy)),
         }
     }
 
     #[cold]
-    fn not_started(&mut self, out: &mut Out<'_>, id: PeerId, why: Refused) -> Result<()> {
-        match why {
-            Refused::Full => {
-                self.stats.ring_full += 1;
-                Err(Error::Again)
-            }
-            // Streams need no window.
-            Refused::Window => Err(Error::Again),
-            Refused::Corrupt => {
-                self.depart(out, id, Error::Corrupt);
-                Err(gone(self.peers.get(id)).unwrap_or(Error::Corrupt))
-            }
+    fn not_started(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
+        self.depart(out, id, Error::Corrupt);
+        Err(gone(self.peers.get(id)).unwrap_or(Error::Corrupt))
+    }
+
+    /// There is no room in the ring: clients that wait inside their send for it would wait for a peer that computes.
+    #[cold]
+    fn wait_for_room(&mut self, out: &mut Out<'_>, id: PeerId, message: Waiting) -> Result<()> {
+        self.stats.ring_full += 1;
+        let peer = self.peers.get_mut(id);
+        if peer.backlog.len() >= BACKLOG {
+            return Err(Error::Again);
         }
+        peer.backlog.push_back(message);
+        self.push(out, id);
+        Ok(())
     }
 
     /// The last byte of a send is in the ring, before `position`: completes it, or notes what it waits for.
@@ -142,12 +192,28 @@ impl Endpoint {
         let mut done = smallvec::SmallVec::<[(SendReq, u32); 4]>::new();
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return 0 };
+        let mut started = Ok(0);
+        while let Some(message) = peer.backlog.front() {
+            let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+            let position = match start(&self.selection, &mut self.stats, &mut wire, &message.message(), &message.req) {
+                Ok(Started::Sent(position)) => Some(position),
+                Ok(Started::Streaming) => None,
+                Err(Refused::Full | Refused::Window) => break,
+                Err(Refused::Corrupt) => {
+                    started = Err(Corrupt);
+                    break;
+                }
+            };
+            started = started.map(|n| n + 1);
+            done.extend(position.map(|p| (message.req, p)));
+            peer.backlog.pop_front();
+        }
         let answered = match peer.one_sided.has_work() {
             true => peer.one_sided.push(link, out.regions, self.config.fragment as usize),
             false => Ok(0),
         };
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
-        let pushed = answered.and_then(|n| pushed.map(|m| n + m));
+        let pushed = started.and_then(|s| answered.and_then(|n| pushed.map(|m| s + n + m)));
         if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
             self.poll.busy.push(id);

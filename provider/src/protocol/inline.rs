@@ -33,7 +33,7 @@ impl Protocol for Inline {
             iov: msg.iov,
             skip: 0,
             len: msg.len,
-            bytes: &[],
+            bytes: msg.bytes,
         };
         Ok(Started::Sent(wire.link.send(&draft, Class::Envelope)?))
     }
