@@ -87,6 +87,9 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        if self.idle == 0 {
+            self.bed.restless = None;
+        }
         if self.idle <= self.config.spin {
             self.progress();
             return Ok(Nap::NotNow);
@@ -94,10 +97,9 @@ impl Domain {
         let nap = self.lie_down();
         if let Nap::Sleep(limit) = nap {
             self.bed.sleepers += 1;
-            if self.bed.lent {
-                // Who waits on a descriptor must not outsleep this either; and a timer that has run off must not keep us awake.
-                self.timer(limit);
-            }
+            // A timer of nanoseconds, where the limit of epoll_wait(2) would be rounded up to milliseconds. Who waits on a descriptor
+            // must not outsleep this either; and one that has run off must not keep us awake.
+            self.timer(limit);
         }
         Ok(nap)
     }

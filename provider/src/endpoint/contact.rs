@@ -243,29 +243,33 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A connection of a peer has something to say.
-    pub(super) fn heard_from(&mut self, out: &mut Out<'_>, id: PeerId) {
-        let (mut at, mut packets) = (0, 0);
+    /// A connection of a peer has something to say. Whether it was more than that we seemed to sleep.
+    pub(super) fn heard_from(&mut self, out: &mut Out<'_>, id: PeerId) -> bool {
+        let (mut at, mut packets, mut more) = (0, 0, false);
         while let Some(fd) = self.peers.get(id).sockets.get(at) {
             match local::receive(fd) {
                 Reply::Nothing => at += 1,
                 // An honest peer sends one for each of our naps.
                 Reply::Wake if packets < PACKETS_A_LOOK => packets += 1,
-                Reply::Wake => return,
-                Reply::Greeting(greeting) => self.answered(out, id, &greeting),
+                Reply::Wake => return more,
+                Reply::Greeting(greeting) => {
+                    more = true;
+                    self.answered(out, id, &greeting);
+                }
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
-                    return;
+                    return true;
                 }
                 Reply::Ended => {
                     if let Some(local) = &self.local {
                         local.forget(fd);
                     }
                     self.poll.ending.push(id);
-                    return;
+                    return true;
                 }
             }
         }
+        more
     }
 
     /// The answer to our call.

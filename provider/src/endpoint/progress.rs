@@ -220,17 +220,19 @@ impl Endpoint {
         let Some(local) = &mut self.local else { return 0 };
         let mut events = Vec::new();
         local.poll(now, &mut events);
-        let mut work = events.len();
-        if work > 0 {
+        let mut work = 0;
+        if !events.is_empty() {
             // Whoever sleeps must look, for what was there for all of us is taken now.
             self.get_up();
             self.report.rouse();
         }
         for event in events {
+            work += 1;
             match event {
                 Event::Call { fd, cred, greeting } => self.called(out, fd, cred, *greeting),
-                Event::Peer(id) => self.heard_from(out, id),
-                Event::Own => {}
+                // A packet that only wakes is no work: what it is about is in the ring.
+                Event::Peer(id) => work -= usize::from(!self.heard_from(out, id)),
+                Event::Own => work -= 1,
                 Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
             }
         }

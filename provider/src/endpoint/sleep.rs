@@ -44,8 +44,7 @@ impl Endpoint {
     /// Looks where a poll looks only now and then. Returns how much there was to do; a packet that only woke us is nothing.
     pub(crate) fn look_around(&mut self, out: &mut Out<'_>) -> usize {
         let now = self.clock.now();
-        self.look_at_sockets(out, now);
-        self.collect_acks(out, true)
+        self.look_at_sockets(out, now) + self.collect_acks(out, true)
     }
 
     /// Tells every peer to wake us. A full fence in all processes must follow, and then [`stirs`](Self::stirs).
