@@ -80,13 +80,7 @@ impl Endpoint {
         }
         let id = self.one_sided_peer(out, args.to, flags)?;
         let way = if args.write { CompFlags::WRITE } else { CompFlags::READ };
-        let req = SendReq {
-            ctx: args.ctx,
-            level: Level::Delivery,
-            report: !args.inject && self.report.wants_send(flags),
-            quiet: args.inject,
-            flags: CompFlags::RMA | way,
-        };
+        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way);
         match self.directly(id, args) {
             Outcome::Done(wants) => {
                 self.stats.direct += 1;
@@ -144,13 +138,7 @@ impl Endpoint {
         }
         let id = self.one_sided_peer(out, args.to, flags)?;
         let way = if results { CompFlags::READ } else { CompFlags::WRITE };
-        let req = SendReq {
-            ctx: args.ctx,
-            level: Level::Delivery,
-            report: !args.inject && self.report.wants_send(flags),
-            quiet: args.inject,
-            flags: CompFlags::ATOMIC | way,
-        };
+        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::ATOMIC | way);
         let ours = if operands { copied(args.operands, len) } else { Vec::new() };
         let theirs = if compares { copied(args.comparands, len) } else { Vec::new() };
         let to = UserIov::from(if results { args.results } else { &[] });
@@ -158,6 +146,12 @@ impl Endpoint {
         self.peers.get_mut(id).one_sided.start(Task::Atomic(args.order, ours, theirs, to), args.places, req);
         self.push(out, id);
         Ok(())
+    }
+
+    /// What the completion of a one-sided operation needs; `what` it says it was.
+    fn one_sided_request(&self, ctx: UserCtx, flags: OpFlags, inject: bool, what: CompFlags) -> SendReq {
+        let report = !inject && self.report.wants_send(flags);
+        SendReq { ctx, level: Level::Delivery, report, quiet: inject, flags: what }
     }
 
     /// The peer of a one-sided operation that may start now.

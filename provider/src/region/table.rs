@@ -148,6 +148,13 @@ impl Default for Table {
     }
 }
 
+/// Freed memory keeps its bytes for a while: nobody shall take them for a table.
+impl Drop for Table {
+    fn drop(&mut self) {
+        write(&self.root, &Line::default());
+    }
+}
+
 impl Table {
     /// Where readers find the root.
     pub fn address(&self) -> u64 {
