@@ -260,7 +260,7 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let table = self.regions.table_address();
+        let table = self.regions.locator();
         let endpoint = self.ep(ep)?;
         endpoint.enable(table)?;
         if endpoint.counts_remote() {

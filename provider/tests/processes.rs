@@ -5,8 +5,10 @@
 mod common;
 
 use common::process::{self, Copy, copy, hear, say};
-use common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, footprint, pattern, watchdog};
-use rustmx::{Addr, CompFlags, Error, Name, OpFlags};
+use common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, footprint, pattern, seg, watchdog};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::CapabilitySet;
+use rustmx::{Access, Addr, CompFlags, Error, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
 use std::time::{Duration, Instant};
 
 /// Not a test of its own: what the copies of this program do.
@@ -19,6 +21,7 @@ fn role() {
         ["traffic", name] => traffic(name),
         ["flooder", name] => flooder(name),
         ["steady", name] => steady(name),
+        ["reserved"] => reserved(),
         _ => panic!("no such role: {words:?}"),
     }
 }
@@ -474,4 +477,81 @@ fn a_flood_that_ends_with_its_sender() {
     }
     assert!(came > 0 && came <= sent, "{came} of {sent}");
     drop(bystander.copy);
+}
+
+/// Has memory for others, and at a word makes the kernel keep everybody out of it.
+fn reserved() {
+    let mut node = Node::new();
+    let mut bytes = pattern(5000, 1);
+    let region = Region { memory: seg(&mut bytes), access: all_rights(), by_address: false, counter: None };
+    node.domain.mr_register(Some(1), region).expect("registered");
+    say(&node.name().to_string());
+    hear();
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    say("closed");
+    process::follow_parent();
+    loop {
+        node.domain.progress();
+    }
+}
+
+fn all_rights() -> Access {
+    Access::REMOTE_READ | Access::REMOTE_WRITE
+}
+
+/// The kernel allows transfers at first, then answers EPERM (as ptrace_scope or a container's profile may): the operations in hand and
+/// all later ones are carried out by the target's engine, and no byte is lost.
+#[test]
+fn the_kernel_changes_its_mind_in_mid_job() {
+    process::alone("the_kernel_changes_its_mind_in_mid_job", refused_in_mid_job);
+}
+
+fn refused_in_mid_job() {
+    let _dog = watchdog("changes its mind", 60);
+    // Whoever may trace everybody (root) is not refused: this thread gives that up.
+    let mut can = rustix::thread::capabilities(None).expect("capabilities");
+    can.effective.remove(CapabilitySet::SYS_PTRACE);
+    rustix::thread::set_capabilities(None, can).expect("one may always have less");
+    let mut other = start("reserved");
+    let mut a = Node::new();
+    let to = peer(&a, &other.hear());
+    let mut back = vec![0u8; 5000];
+    let mut ours = pattern(5000, 2);
+    let (into, from, place) = ([seg(&mut back)], [seg(&mut ours)], [RemoteSeg { addr: 0, len: 5000, key: 1 }]);
+    let rma = |node: &mut Node, write: bool, iov: &[UserSeg]| {
+        let args = RmaArgs {
+            to,
+            write,
+            iov,
+            places: &place,
+            data: None,
+            ctx: UserCtx(1),
+            flags: Some(OpFlags::COMPLETION),
+            inject: false,
+        };
+        node.domain.rma(node.ep, &args).expect("started");
+        let until = Deadline::new(10);
+        loop {
+            if let Some(e) = node.poll().pop() {
+                return ok(&e);
+            }
+            until.check(|| format!("no completion: {:?}", node.stats()));
+        }
+    };
+    rma(&mut a, false, &into);
+    assert!(back == pattern(5000, 1));
+    rma(&mut a, true, &from);
+    if a.stats().direct == 0 {
+        return println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+    }
+    assert_eq!((a.stats().direct, a.stats().one_sided), (2, 0));
+    other.tell("close");
+    assert_eq!(other.hear(), "closed");
+    rma(&mut a, false, &into);
+    assert!(back == pattern(5000, 2), "what was written before the refusal");
+    ours.copy_from_slice(&pattern(5000, 3));
+    rma(&mut a, true, &from);
+    rma(&mut a, false, &into);
+    assert!(back == pattern(5000, 3));
+    assert_eq!((a.stats().direct, a.stats().one_sided), (2, 3), "the kernel has refused");
 }

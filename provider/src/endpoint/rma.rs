@@ -7,6 +7,7 @@ use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::direct::{Outcome, Target, Transfer};
 use crate::protocol::one_sided::{MAX_PLACES, Order, Payload, Task};
 use crate::region::execute;
+use crate::region::table::Locator;
 use crate::request::SendReq;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 
@@ -185,7 +186,8 @@ impl Endpoint {
         if peer.one_sided.is_waiting() || !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
             return Outcome::NotPossible;
         }
-        let target = Target { pid: peer.pid, table: peer.name.table() };
+        let Some(table) = Locator::of_word(peer.name.table()) else { return Outcome::NotPossible };
+        let target = Target { pid: peer.pid, table };
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {

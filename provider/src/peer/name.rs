@@ -10,7 +10,7 @@
 //! 28  4  endpoint index        within its process
 //! 32  8  nonce                 random for each endpoint; 0 in a contact
 //! 40  8  host id               equal where abstract sockets reach; 0 in a contact
-//! 48  8  table                 where its memory regions are listed, in its address space (`region::table`); 0: nowhere
+//! 48  8  table                 where its memory regions are listed, in its address space (`region::table::Locator`); 0: nowhere
 //! ```
 //! The nonce makes the name that of *this* endpoint of *this* process: a restarted process, another endpoint, or the
 //! same loopback address on another host has another one.
@@ -144,12 +144,12 @@ impl Name {
         }
     }
 
-    /// The same endpoint, with its table of regions at `table`.
+    /// The same endpoint, with its table of regions at `table` (`region::table::Locator`).
     pub fn with_table(self, table: u64) -> Name {
         Name { table, ..self }
     }
 
-    /// Where its regions are listed in its address space; 0: not known.
+    /// Where its regions are listed in its address space (`region::table::Locator`); 0: not known.
     pub fn table(&self) -> u64 {
         self.table
     }

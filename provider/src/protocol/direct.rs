@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::mem::remote::{self, NoAccess};
 use crate::mem::user::UserSeg;
 use crate::region;
-use crate::region::table::{LINE_WORDS, Line, Root, Slot};
+use crate::region::table::{LINE_WORDS, Line, Locator, Root, Slot};
 use crate::types::{Access, RemoteSeg};
 use rustc_hash::FxHashMap;
 
@@ -32,8 +32,14 @@ const PATIENCE: usize = 1000;
 pub struct Target {
     /// Its process id, as this process sees it.
     pub pid: u32,
-    /// Address of its table's root.
-    pub table: u64,
+    /// Its table.
+    pub table: Locator,
+}
+
+impl Target {
+    fn root(self) -> Result<Option<Root>, Miss> {
+        Ok(Root::parse(&copy(self, self.table.address)?, self.table))
+    }
 }
 
 /// One side of a transfer.
@@ -94,7 +100,7 @@ impl Direct {
 
     /// Moves the bytes, if the kernel lets us.
     pub fn transfer(&mut self, target: Target, what: &Transfer<'_>) -> Outcome {
-        if self.refused || target.pid == 0 || target.table == 0 {
+        if self.refused || target.pid == 0 {
             return Outcome::NotPossible;
         }
         let mut skip = 0;
@@ -163,7 +169,7 @@ impl Direct {
                 Some(root) => root,
                 None => {
                     // Another process, or none of ours, answers at that address: no table, no access.
-                    let Some(root) = Root::parse(&copy(target, target.table)?) else { continue };
+                    let Some(root) = target.root()? else { continue };
                     *self.root.insert(root)
                 }
             };
@@ -175,7 +181,7 @@ impl Direct {
                 return Ok(known);
             }
             // The table may have grown meanwhile.
-            let now = Root::parse(&copy(target, target.table)?);
+            let now = target.root()?;
             if now == Some(root) {
                 return Err(Miss::Wrong(Error::NoKey));
             }

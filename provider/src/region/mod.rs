@@ -85,8 +85,8 @@ impl Regions {
     }
 
     /// Where the table is, for the endpoint's name.
-    pub fn table_address(&self) -> u64 {
-        self.table.address()
+    pub fn locator(&self) -> u64 {
+        self.table.locator().to_word()
     }
 
     /// An unused key, for clients that let the provider choose (`FI_MR_PROV_KEY`).

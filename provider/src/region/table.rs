@@ -3,14 +3,17 @@
 //! while the target sleeps.
 //!
 //! ```text
-//! root   one line, at the address that the endpoint's name carries: magic, address of the slots, slots, flags, check
-//! slot   one line: state, key, base, length, access, generation, 0, check
+//! root   one line, where the endpoint's name says (its locator): magic, address of the slots, slots, flags, tag, 0, 0, check
+//! slot   one line: state, key, base, length, access, generation, tag, check
 //! ```
+//! * The tag is this table's own, and stands in the locator too: another table at the same address, of a later domain of the
+//!   process or of another process, is not taken for this one, nor are its slots.
 //! * Slots form a hash table with linear probing. A slot is free (all zero), taken, or [`WAS_TAKEN`].
 //! * A reader may copy a slot while it changes: the check word covers all others, so a torn copy is seen as one.
 //! * A closed region's slot changes before its memory is given back, and a generation is never used twice, so that a reader that
 //!   finds a slot unchanged knows that it is the same registration. When the table grows, every old slot is wiped.
 
+use crate::sys::host;
 use crate::types::Access;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +32,29 @@ const WAS_TAKEN: u64 = 2;
 
 /// Bit of the root's flags: initiators tell the target of what they did (`FI_RMA_EVENT`).
 const EVENTS: u64 = 1;
+
+/// Bits of an address in user space, as long as nobody asks mmap(2) for more.
+const ADDRESS_BITS: u32 = 48;
+
+/// Where a table's root is in its process, and which table it is; as one word, for the endpoint's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Locator {
+    /// Address of the root.
+    pub address: u64,
+    tag: u16,
+}
+
+impl Locator {
+    /// The word; 0, which means nowhere, for an address that does not fit.
+    pub fn to_word(self) -> u64 {
+        if self.address >> ADDRESS_BITS == 0 { self.address | u64::from(self.tag) << ADDRESS_BITS } else { 0 }
+    }
+
+    /// What a name says; `None`: nowhere.
+    pub fn of_word(word: u64) -> Option<Locator> {
+        (word != 0).then_some(Locator { address: word & ((1 << ADDRESS_BITS) - 1), tag: (word >> ADDRESS_BITS) as u16 })
+    }
+}
 
 /// A copy of one line.
 pub type Line = [u64; LINE_WORDS];
@@ -61,10 +87,11 @@ pub struct Root {
 }
 
 impl Root {
-    /// Validates a copy of a root.
-    pub fn parse(line: &Line) -> Option<Root> {
-        let [magic, slots_at, slots, flags, ..] = *line;
-        let sound = is_sound(line) && magic == MAGIC && slots.is_power_of_two() && slots <= MOST;
+    /// Validates a copy of the root that `at` should lead to.
+    pub fn parse(line: &Line, at: Locator) -> Option<Root> {
+        let [magic, slots_at, slots, flags, tag, ..] = *line;
+        let ours = magic == MAGIC && tag == at.tag.into();
+        let sound = ours && is_sound(line) && slots.is_power_of_two() && slots <= MOST;
         sound.then_some(Root { slots_at, slots, events: flags & EVENTS != 0 })
     }
 
@@ -137,12 +164,13 @@ pub struct Table {
     taken: usize,
     generation: u64,
     events: bool,
+    tag: u16,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        let slots = fresh(FEWEST);
-        let table = Table { root: fresh(1), slots, old: Vec::new(), used: 0, taken: 0, generation: 0, events: false };
+        let (slots, tag) = (fresh(FEWEST), host::random() as u16);
+        let table = Table { root: fresh(1), slots, old: Vec::new(), used: 0, taken: 0, generation: 0, events: false, tag };
         table.publish();
         table
     }
@@ -152,13 +180,16 @@ impl Default for Table {
 impl Drop for Table {
     fn drop(&mut self) {
         write(&self.root, &Line::default());
+        for word in &self.slots {
+            word.store(0, Ordering::Release);
+        }
     }
 }
 
 impl Table {
     /// Where readers find the root.
-    pub fn address(&self) -> u64 {
-        self.root.as_ptr() as u64
+    pub fn locator(&self) -> Locator {
+        Locator { address: self.root.as_ptr() as u64, tag: self.tag }
     }
 
     /// Asks initiators to tell of every operation.
@@ -173,7 +204,8 @@ impl Table {
 
     fn publish(&self) {
         let flags = if self.events { EVENTS } else { 0 };
-        write(&self.root, &sealed([MAGIC, self.slots.as_ptr() as u64, self.count() as u64, flags, 0, 0, 0, 0]));
+        let tag = self.tag.into();
+        write(&self.root, &sealed([MAGIC, self.slots.as_ptr() as u64, self.count() as u64, flags, tag, 0, 0, 0]));
     }
 
     fn slot(&self, at: usize) -> &[AtomicU64] {
@@ -202,7 +234,7 @@ impl Table {
 
     fn put(&mut self, key: u64, base: u64, len: u64, access: Access) {
         self.generation += 1;
-        let line = sealed([TAKEN, key, base, len, access.bits(), self.generation, 0, 0]);
+        let line = sealed([TAKEN, key, base, len, access.bits(), self.generation, self.tag.into(), 0]);
         if let Some(at) = self.places(key).find(|at| self.state(*at).0 != TAKEN) {
             self.used += usize::from(self.state(at).0 == 0);
             self.taken += 1;
@@ -216,7 +248,7 @@ impl Table {
         if let Some(at) = places.find(|at| self.state(*at) == (TAKEN, key)) {
             self.taken -= 1;
             self.generation += 1;
-            write(self.slot(at), &sealed([WAS_TAKEN, 0, 0, 0, 0, self.generation, 0, 0]));
+            write(self.slot(at), &sealed([WAS_TAKEN, 0, 0, 0, 0, self.generation, self.tag.into(), 0]));
         }
     }
 
@@ -251,7 +283,7 @@ mod tests {
 
     /// As a peer does it, but by ordinary loads.
     fn look_up(table: &Table, key: u64) -> Option<(u64, u64, Access)> {
-        let root = Root::parse(&copy(&table.root)).expect("a sound root");
+        let root = Root::parse(&copy(&table.root), table.locator()).expect("a sound root");
         assert_eq!(root.slots_at, table.slots.as_ptr() as u64);
         for at in root.places(key) {
             let slot = ((at - root.slots_at) / SLOT_BYTES) as usize;
@@ -296,6 +328,25 @@ mod tests {
                 prop_assert_eq!(Slot::parse(&mixed, 7), Slot::Torn);
             }
         }
+    }
+
+    /// A domain was closed, and the next one's table lies in the same place.
+    #[test]
+    fn a_table_is_not_taken_for_another() {
+        let (mut one, mut other) = (Table::default(), Table::default());
+        for (table, tag) in [(&mut one, 1), (&mut other, 2)] {
+            table.tag = tag;
+            table.publish();
+            table.insert(7, 4096, 10, Access::REMOTE_WRITE);
+        }
+        let there = Locator { address: 0, tag: 1 };
+        assert!(Root::parse(&copy(&one.root), there).is_some());
+        assert_eq!(Root::parse(&copy(&other.root), there), None);
+        let slot = |t: &Table| copy(t.slot(t.places(7).next().expect("a place")));
+        assert_ne!(slot(&one), slot(&other), "what was remembered of the one must not fit the other");
+        assert_eq!(Locator::of_word(one.locator().to_word()), Some(one.locator()));
+        assert_eq!(Locator::of_word(0), None);
+        assert_eq!(Locator { address: 1 << 50, tag: 3 }.to_word(), 0);
     }
 
     #[test]
