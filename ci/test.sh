@@ -38,7 +38,7 @@ describe() {
     loom) echo "every interleaving of the ring and the bell" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
-    tsan) echo "the engine's tests under the thread sanitizer" ;;
+    tsan) echo "the engine's tests, and many threads through the C ABI, under the thread sanitizer" ;;
     benches) echo "benches compile, and criterion's run once" ;;
     aarch64) echo "the workspace compiles for aarch64" ;;
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
@@ -97,7 +97,7 @@ step_miri() {
     --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select::
 }
 
-# sanitized NAME FLAGS TESTS...: some of the engine's tests, compiled with a sanitizer.
+# sanitized NAME FLAGS TESTS...: some tests, compiled with a sanitizer.
 sanitized() {
   local name=$1 flags=$2 toolchain host library
   shift 2
@@ -109,19 +109,20 @@ sanitized() {
     skip "$toolchain has no runtime of $name" || return
   # An own target directory, and less debug information: half the time to compile.
   CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only RUSTFLAGS="$flags" \
-    cargo "+$toolchain" test -p rustmx --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" "$@"
+    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" "$@"
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
-step_asan() { sanitized asan -Zsanitizer=address --lib --test pair --test memory --test simulation --test hostile; }
+step_asan() { sanitized asan -Zsanitizer=address -p rustmx --lib --test pair --test memory --test simulation --test hostile; }
 
 step_tsan() {
   # The standard library is not instrumented (that would take rust-src): see ci/tsan.supp. rustix goes
   # through libc, else mappings come and go unseen, and two tests that get the same address one after
   # the other look like a race. This sanitizer sees one process: the rings between two are loom's.
-  TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1" \
-    sanitized tsan "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg=rustix_use_libc" \
-    --lib --test pair --test memory --test simulation
+  local flags="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg=rustix_use_libc"
+  export TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1"
+  sanitized tsan "$flags" -p rustmx --lib --test pair --test memory --test simulation || return
+  sanitized tsan "$flags" -p rustmx-fi --test threads
 }
 
 step_benches() {
