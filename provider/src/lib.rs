@@ -46,9 +46,8 @@ pub use self::{
     mem::user::UserSeg,
     peer::av::AddressVector,
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
-    protocol::one_sided::{MAX_PLACES, Order},
+    protocol::one_sided::MAX_PLACES,
     region::Region,
-    region::execute::{MAX_BYTES as ATOMIC_MAX, is_valid as is_valid_atomic},
     sys::cpu::yield_core,
     sys::event::EventFd,
     sys::membarrier,
@@ -57,4 +56,5 @@ pub use self::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
         MAX_MSG, OpFlags, RemoteSeg, UserCtx,
     },
+    wire::order::{MAX_BYTES as ATOMIC_MAX, Order, is_valid as is_valid_atomic},
 };

@@ -291,7 +291,7 @@ fn atomics_do_to_the_target_what_they_do_to_a_copy() {
         let args = atomic(to, order, [&x, &y, &z], &places);
         match a.domain.atomic(a.ep, &args) {
             Err(Error::Unsupported) => {
-                assert!(!execute::is_valid(op, kind, form));
+                assert!(!rustmx::is_valid_atomic(op, kind, form));
                 continue;
             }
             other => other.expect("started"),

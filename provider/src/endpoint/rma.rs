@@ -5,11 +5,11 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::direct::{Outcome, Target, Transfer};
-use crate::protocol::one_sided::{MAX_PLACES, Order, Payload, Task};
-use crate::region::execute;
+use crate::protocol::one_sided::{MAX_PLACES, Payload, Task};
 use crate::region::table::Locator;
 use crate::request::SendReq;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
+use crate::wire::order::{self, Order};
 
 /// One read or write, as the API passes it.
 pub struct RmaArgs<'a> {
@@ -115,15 +115,15 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that the type does not have; [`Error::TooLong`] for more than
-    /// [`execute::MAX_BYTES`] in one piece; else as [`rma`](Self::rma).
+    /// [`order::MAX_BYTES`] in one piece; else as [`rma`](Self::rma).
     pub(crate) fn atomic(&mut self, out: &mut Out<'_>, args: &AtomicArgs<'_>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let Order { op, kind, form } = args.order;
-        if !execute::is_valid(op, kind, form) {
+        if !order::is_valid(op, kind, form) {
             return Err(Error::Unsupported);
         }
         let len = remote_len(args.places);
-        let too_long = |p: &RemoteSeg| p.len > execute::MAX_BYTES;
+        let too_long = |p: &RemoteSeg| p.len > order::MAX_BYTES;
         let fits = |iov: &[UserSeg], wanted| if wanted { total_len(iov) == len } else { true };
         let operands = op != crate::types::AtomicOp::Read;
         let compares = form == crate::types::AtomicForm::Compare;

@@ -20,8 +20,9 @@ use crate::mem::user::{UserIov, total_len};
 use crate::region::{Regions, execute};
 use crate::request::SendReq;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
-use crate::types::{Access, AtomicForm, AtomicOp, AtomicType, RemoteSeg};
+use crate::types::{Access, AtomicForm, RemoteSeg};
 use crate::wire::header::{Header, Kind, Place, flag};
+use crate::wire::order::{Order, outcome_of, status_of};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -47,55 +48,6 @@ impl Payload {
             Payload::Lent(iov) => total_len(iov),
             Payload::Own(bytes) => bytes.len(),
         }
-    }
-}
-
-/// What an atomic operation does, on all its values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// The operation.
-    pub op: AtomicOp,
-    /// Of which type.
-    pub kind: AtomicType,
-    /// What it gives back.
-    pub form: AtomicForm,
-}
-
-impl Order {
-    fn emit(self, bytes: usize) -> u64 {
-        self.op as u64 | (self.kind as u64) << 8 | (self.form as u64) << 16 | (bytes as u64) << 32
-    }
-
-    /// The order, and the bytes of the target that it works on.
-    fn parse(word: u64) -> Result<(Order, usize), Corrupt> {
-        let byte = |n: u32| u32::from((word >> n) as u8);
-        let form = match byte(16) {
-            0 => AtomicForm::Base,
-            1 => AtomicForm::Fetch,
-            2 => AtomicForm::Compare,
-            _ => return Err(Corrupt),
-        };
-        let (op, kind) = (AtomicOp::from_number(byte(0)), AtomicType::from_number(byte(8)));
-        let order = Order { op: op.ok_or(Corrupt)?, kind: kind.ok_or(Corrupt)?, form };
-        let bytes = (word >> 32) as usize;
-        let sound = bytes <= execute::MAX_BYTES
-            && bytes.is_multiple_of(order.kind.bytes())
-            && execute::is_valid(order.op, order.kind, order.form);
-        if sound { Ok((order, bytes)) } else { Err(Corrupt) }
-    }
-
-    /// Rights that it needs.
-    fn access(self) -> Access {
-        match (self.op, self.form) {
-            (AtomicOp::Read, _) => Access::REMOTE_READ,
-            (_, AtomicForm::Base) => Access::REMOTE_WRITE,
-            _ => Access::REMOTE_READ | Access::REMOTE_WRITE,
-        }
-    }
-
-    /// Whether operands travel.
-    fn has_operands(self) -> bool {
-        self.op != AtomicOp::Read
     }
 }
 
@@ -184,29 +136,6 @@ pub struct OneSided {
 /// Bytes of a whole put or direct transfer.
 fn total(place: Place) -> usize {
     usize::from(place.extra[0]) | usize::from(place.extra[1]) << 16
-}
-
-fn status_of(outcome: Result<(), Error>) -> u64 {
-    match outcome {
-        Ok(()) => 0,
-        Err(Error::NoKey) => 1,
-        Err(Error::NoRight) => 2,
-        Err(Error::OutOfBounds) => 3,
-        Err(Error::Unmapped) => 4,
-        Err(_) => 5,
-    }
-}
-
-fn outcome_of(status: u64) -> Result<Option<Error>, Corrupt> {
-    Ok(match status {
-        0 => None,
-        1 => Some(Error::NoKey),
-        2 => Some(Error::NoRight),
-        3 => Some(Error::OutOfBounds),
-        4 => Some(Error::Unmapped),
-        5 => Some(Error::Unsupported),
-        _ => return Err(Corrupt),
-    })
 }
 
 /// A record about memory; its payload is still to be filled in.
@@ -398,7 +327,7 @@ impl OneSided {
     pub fn on_atomic(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
         let place = Place::parse(link.body(header));
         self.may_owe()?;
-        let (order, bytes) = Order::parse(header.data)?;
+        let (order, bytes) = Order::parse(header.data).ok_or(Corrupt)?;
         let mut given = Vec::new();
         link.payload_append(header, &mut given);
         let operands = if order.has_operands() { bytes } else { 0 };
@@ -437,7 +366,7 @@ impl OneSided {
     pub fn on_answer(&mut self, link: &Link, header: &Header) -> Result<Option<Finished>, Corrupt> {
         let (id, piece, status) = (header.tag as u32, (header.tag >> 32) as u16 as usize, header.tag >> 48);
         let open = self.open.get_mut(&id).ok_or(Corrupt)?;
-        if let Some(why) = outcome_of(status)? {
+        if let Some(why) = outcome_of(status).ok_or(Corrupt)? {
             open.failed.get_or_insert(why);
         }
         if header.len > 0 {

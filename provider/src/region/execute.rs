@@ -3,10 +3,7 @@
 //!
 //! Everything here works on copies: the engine takes the target's values out, [`execute`] combines them, the engine puts them back.
 
-use crate::types::{AtomicForm, AtomicOp, AtomicType};
-
-/// Most bytes of operands that one operation on one piece of memory may have: operands and comparands fit one record of the smallest ring.
-pub const MAX_BYTES: usize = 768;
+use crate::types::{AtomicOp, AtomicType};
 
 /// A value in memory.
 trait Value: Copy + PartialEq {
@@ -158,22 +155,6 @@ pub fn execute(op: AtomicOp, kind: AtomicType, target: &mut [u8], operands: &[u8
     run(op, target, operands, comparands);
 }
 
-/// Whether an operation makes sense for a type in this form.
-pub fn is_valid(op: AtomicOp, kind: AtomicType, form: AtomicForm) -> bool {
-    use AtomicOp::*;
-    let compares = matches!(op, Swap | SwapNe | SwapLe | SwapLt | SwapGe | SwapGt | MaskedSwap);
-    let suits_form = match form {
-        AtomicForm::Base => !compares && op != Read,
-        AtomicForm::Fetch => !compares,
-        AtomicForm::Compare => compares,
-    };
-    let complex = matches!(kind, AtomicType::ComplexF32 | AtomicType::ComplexF64);
-    let float = complex || matches!(kind, AtomicType::F32 | AtomicType::F64);
-    let needs_order = matches!(op, Min | Max | SwapLe | SwapLt | SwapGe | SwapGt);
-    let needs_bits = matches!(op, BitOr | BitAnd | BitXor | MaskedSwap);
-    suits_form && !(needs_order && complex) && !(needs_bits && float)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,14 +206,5 @@ mod tests {
         let operands: Vec<u8> = (0u16..10).flat_map(|v| (100 * v).to_ne_bytes()).collect();
         execute(AtomicOp::Sum, AtomicType::U16, &mut target, &operands, &[]);
         assert_eq!(target, (0u16..10).flat_map(|v| (101 * v).to_ne_bytes()).collect::<Vec<u8>>());
-    }
-
-    #[test]
-    fn forms_and_types() {
-        use AtomicOp::*;
-        assert!(!is_valid(Read, AtomicType::I8, AtomicForm::Base) && is_valid(Read, AtomicType::I8, AtomicForm::Fetch));
-        assert!(!is_valid(Swap, AtomicType::I8, AtomicForm::Fetch) && is_valid(Swap, AtomicType::F32, AtomicForm::Compare));
-        assert!(!is_valid(BitOr, AtomicType::F64, AtomicForm::Base) && !is_valid(MaskedSwap, AtomicType::F64, AtomicForm::Compare));
-        assert!(!is_valid(Max, AtomicType::ComplexF32, AtomicForm::Base) && is_valid(Sum, AtomicType::ComplexF32, AtomicForm::Base));
     }
 }
