@@ -166,7 +166,8 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         control_progress: or(a.map(|a| a.control_progress), FI_PROGRESS_MANUAL),
         data_progress: or(a.map(|a| a.data_progress), FI_PROGRESS_MANUAL),
         resource_mgmt: or(a.map(|a| a.resource_mgmt), FI_RM_ENABLED),
-        av_type: or(a.map(|a| a.av_type), FI_AV_TABLE),
+        // Both types are there (fi_domain(3)): naming one would make clients that test for it take indices for handles.
+        av_type: or(a.map(|a| a.av_type), FI_AV_UNSPEC),
         // Nothing is required of registrations; clients of before 1.5 want it said in the old way, and who asks for
         // `FI_MR_BASIC` alone gets keys and addresses as it knows them.
         mr_mode: match asked_mr_mode {
