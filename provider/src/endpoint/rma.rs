@@ -185,7 +185,7 @@ impl Endpoint {
         if peer.one_sided.is_waiting() || !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
             return Outcome::NotPossible;
         }
-        let target = Target { pid: peer.pid, table: peer.name.table() };
+        let target = Target { pid: self.door.as_ref().map_or(0, |d| d.kernel_pid(peer.pid)), table: peer.name.table() };
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {

@@ -1,0 +1,120 @@
+//! Whole engines under a seeded, random interleaving, against a naive model of what MPI demands.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `net.rs` | a venue in memory: links with delays, contact that fails, deaths; nothing of it is up to the kernel |
+//! | `model.rs` | the naive model of matching, for the messages from one engine to another |
+//! | `world.rs` | engines, random operations, and what came of them, compared with the model |
+//! | `memory.rs` | memory of peers against plain bytes |
+//! | `trace.rs` | the last events, for a failure, and a hash of all |
+//!
+//! Time is manual, and everything is drawn from the seed, so one seed is one run. Rings, windows and fragments are small and random,
+//! so everything that can be full is.
+//!
+//! `RUSTMX_SEED` repeats one seed; `RUSTMX_SEEDS` runs so many in each test.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod memory;
+mod model;
+mod net;
+mod trace;
+mod world;
+
+use common::watchdog;
+use world::{Make, World};
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|s| s.parse().ok())
+}
+
+/// The seeds of a test that runs `n` by default.
+pub fn seeds(n: u64) -> std::ops::Range<u64> {
+    match variable("RUSTMX_SEED") {
+        Some(one) => one..one + 1,
+        None => 1..variable("RUSTMX_SEEDS").unwrap_or(n) + 1,
+    }
+}
+
+fn work(world: &mut World, rounds: usize, steps: usize) {
+    for _ in 0..rounds {
+        for _ in 0..steps {
+            world.step();
+        }
+        if world.rng.one_in(2) {
+            world.settle();
+        }
+    }
+    world.settle();
+}
+
+#[test]
+fn engines_do_what_the_model_says() {
+    let _dog = watchdog("simulation", 600);
+    let (mut steps, mut unexpected, mut full, mut told) = (0, 0, 0, net::Told::default());
+    for seed in seeds(100) {
+        let mut world = World::new(seed, Make { rough: seed % 2 == 0, ..Make::default() });
+        work(&mut world, 3, 120);
+        steps += world.steps;
+        for engine in &world.engines {
+            let stats = engine.node.stats();
+            unexpected += stats.unexpected;
+            full += stats.ring_full + stats.window_full;
+        }
+        let t = world.told();
+        told.records += t.records;
+        told.busy += t.busy;
+        told.mute += t.mute;
+        told.lost_bits += t.lost_bits;
+    }
+    println!("{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}");
+    assert!(unexpected > 0 && full > 0, "the simulation does not reach the corners");
+}
+
+/// The same, where sockets and segments are the kernel's: contact is made when it likes.
+#[test]
+fn engines_at_the_kernels_sockets_do_what_the_model_says() {
+    let _dog = watchdog("simulation with sockets", 300);
+    for seed in seeds(30) {
+        let mut world = World::new(seed, Make { real: true, ..Make::default() });
+        work(&mut world, 2, 120);
+    }
+}
+
+/// An engine dies at any point of what it published; everybody else goes on.
+#[test]
+fn one_engine_dies() {
+    let _dog = watchdog("deaths", 600);
+    for seed in seeds(150) {
+        let mut world = World::new(seed << 32, Make { rough: seed % 3 == 0, ..Make::default() });
+        let steps = world.rng.range(1, 300);
+        for _ in 0..steps {
+            world.step();
+        }
+        let dead = world.rng.range(0, world.engines.len());
+        world.kill(dead);
+        for _ in 0..50 {
+            world.step();
+        }
+        world.mourn();
+        for _ in 0..50 {
+            world.step();
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let _dog = watchdog("twice", 120);
+    for seed in seeds(10) {
+        let run = || {
+            let mut world = World::new(seed, Make { rough: true, ..Make::default() });
+            work(&mut world, 2, 100);
+            world.kill(0);
+            world.mourn();
+            world.hash()
+        };
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}

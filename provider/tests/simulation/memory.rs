@@ -1,0 +1,1 @@
+//! Memory of peers against plain bytes.
