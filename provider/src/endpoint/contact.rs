@@ -108,6 +108,12 @@ impl Endpoint {
 
     /// Calls a peer and says hello; or notes when to try again.
     pub(super) fn dial(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        // It called us, and the answer did not fit then. It goes the same way: only there does the caller know what it answers,
+        // for a caller by a contact address does not know yet that it is us.
+        if let Some(line) = self.peers.get(id).lines.first().cloned() {
+            self.answer(out, id, &*line, now);
+            return;
+        }
         let name = self.peers.get(id).name;
         let Some(door) = &mut self.door else { return };
         let called = door.call(&name).and_then(|(line, pid)| {
@@ -115,9 +121,25 @@ impl Endpoint {
             self.greet(id, &*line).map(|()| line)
         });
         match called {
-            Ok(line) => self.greeted(out, id, line),
+            Ok(line) => {
+                self.keep_line(id, line);
+                self.greeted(out, id);
+            }
             Err(NoCall::Later) => self.dial_later(out, id, now),
             Err(NoCall::Never(why)) => self.depart(out, id, why),
+        }
+    }
+
+    /// Answers a call; or notes when to try again.
+    fn answer(&mut self, out: &mut Out<'_>, id: PeerId, line: &dyn Line, now: u64) {
+        match self.greet(id, line) {
+            Ok(()) => self.greeted(out, id),
+            Err(NoCall::Later) => self.dial_later(out, id, now),
+            Err(NoCall::Never(_)) => {
+                // It is gone already, but what it left in its ring arrives.
+                self.peers.get_mut(id).contact = Contact::Greeted;
+                self.poll.ending.push(id);
+            }
         }
     }
 
@@ -130,7 +152,9 @@ impl Endpoint {
         // Jitter: many that wait for one listener must not knock in step.
         let next = now + pause / 2 + self.venue.random() % pause;
         self.peers.get_mut(id).contact = Contact::Dialing { deadline, next, pause: (pause * 2).min(LAST_PAUSE) };
-        self.poll.dialing.push(id);
+        if !self.poll.dialing.contains(&id) {
+            self.poll.dialing.push(id);
+        }
         self.report.rouse();
     }
 
@@ -159,8 +183,7 @@ impl Endpoint {
     }
 
     /// The peer has our segment: what waited for that is complete.
-    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, line: Arc<dyn Line>) {
-        self.keep_line(id, line);
+    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId) {
         let peer = self.peers.get_mut(id);
         peer.segment = None;
         peer.contact = Contact::Greeted;
@@ -197,25 +220,12 @@ impl Endpoint {
             self.depart(out, id, why);
             return;
         }
-        if self.peers.get(id).contact == Contact::Greeted {
-            // Both called at once: our call brought our segment, theirs brought theirs.
-            self.keep_line(id, line);
-            return;
-        }
-        match self.greet(id, &*line) {
-            Ok(()) => self.greeted(out, id, line),
-            Err(NoCall::Later) => {
-                // The answer did not fit now: it goes by a call of our own.
-                let now = self.clock.now();
-                self.keep_line(id, line);
-                self.start_dialing(id, now);
-                self.dial_later(out, id, now);
-            }
-            Err(NoCall::Never(_)) => {
-                // It is gone already, but what it left in its ring arrives.
-                self.peers.get_mut(id).contact = Contact::Greeted;
-                self.poll.ending.push(id);
-            }
+        self.keep_line(id, line.clone());
+        // Else both called at once: our call brought our segment, theirs brought theirs.
+        if self.peers.get(id).contact != Contact::Greeted {
+            let now = self.clock.now();
+            self.start_dialing(id, now);
+            self.answer(out, id, &*line, now);
         }
     }
 

@@ -27,6 +27,14 @@ impl Trace {
         self.last.push_back(line);
     }
 
+    /// Adds what an engine said of it, which is for people only: names differ from run to run.
+    pub fn remark(&mut self, node: usize, text: &str) {
+        if self.last.len() >= KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(format!("           {node} says: {text}"));
+    }
+
     /// A number for all of it.
     pub fn hash(&self) -> (u64, u64) {
         (self.hash, self.events)

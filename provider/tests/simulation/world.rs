@@ -4,7 +4,7 @@ use crate::common::{Event, Msg, Node, Rng, Want, attr, contact, fresh_port, seg}
 use crate::model::{ALIGN, Claim, Flow, Gone, MIN_LEFT, Post, Sent, size, split};
 use crate::net::{self, Shared, Weather};
 use rustmx::sys::clock::Clock;
-use rustmx::{Addr, CompFlags, Config, Domain, EpAttr, Error, INJECT_MAX, Log, Name, OpFlags, Service, UserCtx, Venue};
+use rustmx::{Addr, CompFlags, Config, Domain, EpAttr, Error, INJECT_MAX, Log, LogLevel, LogSink, LogSubsystem, Name, OpFlags, Service, UserCtx};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,11 +58,33 @@ impl Drop for World {
     }
 }
 
-/// A node of a place.
-pub fn open(config: Config, attr: EpAttr, clock: &Arc<AtomicU64>, venue: Option<Arc<dyn Venue>>) -> Node {
+/// What the engines say, among the events.
+struct Scribe {
+    net: Shared,
+    node: usize,
+}
+
+impl LogSink for Scribe {
+    fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+        true
+    }
+
+    fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+        self.net.lock().trace.remark(self.node, text);
+    }
+}
+
+/// A node at the net, or at the kernel's sockets.
+pub fn open(config: Config, attr: EpAttr, clock: &Arc<AtomicU64>, net: Option<&Shared>) -> Node {
     let clock = Clock::Manual(clock.clone());
-    let mut node = match venue {
-        Some(venue) => Node::enabled(Domain::at_venue(Arc::new(config), Log::silent(), clock, venue), attr),
+    let mut node = match net {
+        Some(net) => {
+            let (node, venue) = net.place();
+            // Of one seed everything is told.
+            let one = std::env::var_os("RUSTMX_SEED").is_some();
+            let log = if one { Log::new(Arc::new(Scribe { net: net.clone(), node })) } else { Log::silent() };
+            Node::enabled(Domain::at_venue(Arc::new(config), log, clock, venue), attr)
+        }
         None => Node::open(config, attr, clock),
     };
     let ep = node.ep;
@@ -105,10 +127,9 @@ impl World {
         let mut contacts = Vec::new();
         let engines: Vec<Node> = (0..n)
             .map(|_| {
-                let venue = (!make.real).then(|| net.place().1);
                 let (attr, name) = if rng.one_in(3) && !make.real { service() } else { (attr(), contact(1)) };
                 contacts.push(attr.service.is_some().then_some(name));
-                open(config(&mut rng), attr, &clock, venue)
+                open(config(&mut rng), attr, &clock, (!make.real).then_some(&net))
             })
             .collect();
         let ways = (0..n).map(|a| {
