@@ -108,8 +108,10 @@ impl Flow {
                 continue;
             }
             for (i, p) in self.posts.iter().enumerate().skip(self.settled.1) {
-                // A buffer that was cancelled took nothing after that.
-                if full[i] || (m.tag ^ p.tag) & !p.ignore != 0 || (p.gone != Gone::No && got[i].len() == p.got.len()) {
+                // A buffer that was cancelled took nothing after that; nor did one that was retired by a message of which no more
+                // came than that it did not fit.
+                let over = p.gone != Gone::No || self.lost && p.released;
+                if full[i] || (m.tag ^ p.tag) & !p.ignore != 0 || (over && got[i].len() == p.got.len()) {
                     continue;
                 }
                 if p.multi {
