@@ -81,27 +81,60 @@ fn engines_at_the_kernels_sockets_do_what_the_model_says() {
     }
 }
 
-/// An engine dies at any point of what it published; everybody else goes on.
+/// An engine dies at any point of what it published, or closes; everybody else goes on. If it can be found without its name, it is
+/// started anew and found.
 #[test]
-fn one_engine_dies() {
+fn one_engine_ends() {
     let _dog = watchdog("deaths", 600);
+    let mut restarts = 0;
     for seed in seeds(150) {
         let mut world = World::new(seed, Make { rough: seed % 3 == 0, ..Make::default() });
-        let steps = world.rng.range(1, 300);
-        for _ in 0..steps {
+        for _ in 0..world.rng.range(1, 300) {
             world.step();
         }
         let dead = world.rng.range(0, world.engines.len());
-        world.kill(dead);
+        if world.rng.one_in(3) { world.close(dead) } else { world.kill(dead) }
         for _ in 0..50 {
             world.step();
         }
         world.mourn();
-        for _ in 0..50 {
+        work(&mut world, 1, 50);
+        if world.restart(dead).is_some() {
+            restarts += 1;
+            work(&mut world, 2, 100);
+        }
+    }
+    println!("{restarts} were started anew");
+}
+
+/// A header is wrong: the two lose each other, and nobody else.
+#[test]
+fn one_record_is_spoilt() {
+    let _dog = watchdog("spoilt records", 600);
+    let mut spoilt = 0;
+    for seed in seeds(100) {
+        // Between two that have a second link only half would be lost.
+        let mut world = World::new(seed, Make { rough: seed % 3 == 0, named: true, ..Make::default() });
+        for _ in 0..world.rng.range(1, 200) {
             world.step();
         }
-        world.settle();
+        let liar = world.rng.range(0, world.engines.len());
+        world.net.lock().spoil(liar);
+        for _ in 0..100 {
+            world.step();
+        }
+        let pending = world.net.lock().calm(liar);
+        if pending {
+            world.until("nobody reads it", World::has_lost);
+        }
+        if world.has_lost() {
+            spoilt += 1;
+            world.mourn();
+        }
+        work(&mut world, 1, 50);
     }
+    println!("{spoilt} records were spoilt");
+    assert!(spoilt > 0);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub struct Flow {
     pub settled: (usize, usize),
     /// Sender and receiver have lost each other.
     pub lost: bool,
+    /// And know it.
+    pub over: bool,
 }
 
 impl Flow {
@@ -88,6 +90,7 @@ impl Flow {
             sends_open: 0,
             settled: (0, 0),
             lost: false,
+            over: false,
         }
     }
 

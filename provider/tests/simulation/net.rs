@@ -75,7 +75,6 @@ struct Way {
 }
 
 struct SimBell {
-    owner: usize,
     rung: Bell<SharedMem>,
     own: Bell<SharedMem>,
     /// Due time, and who rang.
@@ -120,6 +119,8 @@ pub struct Net {
     ways: Vec<Way>,
     bells: Vec<SimBell>,
     lines: Vec<[End; 2]>,
+    /// The way with the spoilt record.
+    spoilt: Option<usize>,
     /// What happened to contact, for the tests of the test.
     pub told: Told,
 }
@@ -132,8 +133,6 @@ pub struct Told {
     pub mute: u64,
     pub lost_bits: u64,
     pub calls: u64,
-    /// Pairs of which both called before either had heard of the other.
-    pub spoiled: u64,
 }
 
 /// The net, as the places and the world share it.
@@ -151,6 +150,7 @@ impl Shared {
             ways: Vec::new(),
             bells: Vec::new(),
             lines: Vec::new(),
+            spoilt: None,
             told: Told::default(),
         })))
     }
@@ -257,7 +257,7 @@ impl Net {
         if spoil {
             // The low byte of the position.
             words[0] ^= 0x5a00;
-            self.told.spoiled += 1;
+            self.spoilt = Some(at);
         }
         let ring = ring_lines(way.written.bytes()) as usize * LINE_WORDS;
         let behind = RING + (first - RING + lines as usize * LINE_WORDS) % ring;
@@ -389,19 +389,23 @@ impl Net {
         self.places[node].spoil = true;
     }
 
-    /// Whether a record of `from` to somebody was spoiled and shown or will be.
-    pub fn is_spoiling(&self, node: usize) -> bool {
-        self.places[node].spoil
+    /// Nothing is spoilt any more. Whether something was of which the reader is not known yet.
+    pub fn calm(&mut self, node: usize) -> bool {
+        self.places[node].spoil = false;
+        self.spoilt.is_some()
+    }
+
+    /// Who wrote a spoilt record to whom, once that is known.
+    pub fn take_spoilt(&mut self) -> Option<(usize, usize)> {
+        let way = &self.ways[self.spoilt?];
+        let to = way.to?;
+        self.spoilt = None;
+        Some((way.owner, to))
     }
 
     /// Whether nobody is here: the engines meet elsewhere.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
-    }
-
-    /// Nothing is under way any more.
-    pub fn is_quiet(&self) -> bool {
-        self.ways.iter().all(|w| w.queue.is_empty()) && self.bells.iter().all(|b| b.queue.is_empty())
     }
 }
 
@@ -527,7 +531,6 @@ impl Door for DoorAt {
     fn bell(&mut self) -> Result<(Handed, SharedMem), Errno> {
         let [own, rung] = [(); 2].map(|()| SharedMem::new(Heap::new(bell::BYTES)));
         let made = SimBell {
-            owner: self.node,
             rung: Bell::new(rung.clone()),
             own: Bell::new(own.clone()),
             queue: VecDeque::new(),

@@ -18,6 +18,9 @@ const PATIENCE: usize = 20_000;
 /// One engine.
 pub struct Engine {
     pub node: Node,
+    pub name: Name,
+    /// How it can be found without its name, and what it was opened with for that.
+    at: Option<(EpAttr, Name)>,
     pub alive: bool,
     /// Handles to send to the others by, and those that they are reported as.
     pub ways: Vec<(Addr, Addr)>,
@@ -35,6 +38,8 @@ pub struct Make {
     pub real: bool,
     /// Contact fails now and then.
     pub rough: bool,
+    /// Nobody is found by a contact address: two engines have one link.
+    pub named: bool,
 }
 
 pub struct World {
@@ -101,6 +106,7 @@ pub fn config(rng: &mut Rng) -> Config {
         eager_window: rng.pick(&[16 << 10, 20_000, 128 << 10]),
         hot_peers: rng.pick(&[1, 2, 8]),
         close_timeout: 0,
+        connect_timeout: 500,
         ..Config::default()
     }
 }
@@ -127,8 +133,9 @@ impl World {
         let mut contacts = Vec::new();
         let engines: Vec<Node> = (0..n)
             .map(|_| {
-                let (attr, name) = if rng.one_in(3) && !make.real { service() } else { (attr(), contact(1)) };
-                contacts.push(attr.service.is_some().then_some(name));
+                let at = (rng.one_in(3) && !make.real && !make.named).then(service);
+                let attr = at.as_ref().map_or_else(attr, |at| at.0.clone());
+                contacts.push(at);
                 open(config(&mut rng), attr, &clock, (!make.real).then_some(&net))
             })
             .collect();
@@ -136,8 +143,8 @@ impl World {
             let way = |b: usize| {
                 let from = engines[a].knows(&engines[b]);
                 // Two handles of one endpoint are one peer; the lower one is reported.
-                let to = match contacts[b] {
-                    Some(at) if a != b && rng.one_in(2) => engines[a].av.insert(&at),
+                let to = match &contacts[b] {
+                    Some((_, at)) if a != b && rng.one_in(2) => engines[a].av.insert(at),
                     _ => engines[a].av.insert(&engines[b].name()),
                 };
                 (to, from)
@@ -157,7 +164,8 @@ impl World {
         let engines = engines
             .into_iter()
             .zip(ways)
-            .map(|(node, ways)| Engine { node, alive: true, ways, peeks: 0, found: None })
+            .zip(contacts)
+            .map(|((node, ways), at)| Engine { name: node.name(), node, at, alive: true, ways, peeks: 0, found: None })
             .collect();
         let pace = rng.pick(&[7_000, 20_000, 100_000]);
         World { engines, flows, net, clock, rng, seed, steps: 0, pace }
@@ -176,8 +184,14 @@ impl World {
         self.net.lock().deliver();
         let did = f(&mut self.engines[n].node);
         let mut net = self.net.lock();
-        if !net.is_empty() {
-            net.collect(n);
+        if net.is_empty() {
+            return did;
+        }
+        net.collect(n);
+        let spoilt = net.take_spoilt();
+        drop(net);
+        if let Some((from, to)) = spoilt {
+            self.lose(from, to);
         }
         did
     }
@@ -229,7 +243,7 @@ impl World {
         if gone {
             assert!(flow.lost, "{at}: lost a peer that is there: {e:?}");
             let other = if flow.from == n { flow.to } else { flow.from };
-            let name = self.engines[other].node.name();
+            let name = self.engines[other].name;
             let named = error.and_then(|e| e.peer).is_some_and(|p| p.is_contact() || p.identity() == name.identity());
             assert!(named, "{at}: names somebody else: {e:?}");
         }
@@ -342,7 +356,8 @@ impl World {
     pub fn send(&mut self, f: usize) {
         let World { flows, rng, engines, .. } = self;
         let flow = &mut flows[f];
-        if !engines[flow.from].alive {
+        // What is sent to a contact while nobody is there would go to the next one there.
+        if !engines[flow.from].alive || flow.over {
             return;
         }
         let (tag, n, number) = (rng.below(4), size(rng), flow.out.len());
@@ -541,6 +556,9 @@ impl World {
     }
 
     fn cancel_all(&mut self, f: usize) {
+        if self.is_dead(f) {
+            return;
+        }
         for number in 0..self.flows[f].posts.len() {
             if self.flows[f].posts[number].waits() {
                 self.cancel(f, number);
@@ -572,6 +590,7 @@ impl World {
             self.round();
         }
         for f in lost {
+            self.flows[f].over = true;
             if self.is_dead(f) {
                 continue;
             }
@@ -605,6 +624,48 @@ impl World {
         for other in 0..self.engines.len() {
             self.lose(n, other);
         }
+    }
+
+    /// Engine `n` closes in good order; what it accepted may have been handed over or not.
+    pub fn close(&mut self, n: usize) {
+        for other in 0..self.engines.len() {
+            self.lose(n, other);
+        }
+        self.note(format_args!("{n} closes"));
+        self.with(n, |node| node.domain.ep_close(node.ep)).expect("close");
+        self.engines[n].alive = false;
+    }
+
+    /// An engine that is gone is started anew where it was; its number. `None` if nobody could find it there.
+    pub fn restart(&mut self, n: usize) -> Option<usize> {
+        let at = self.engines[n].at.clone()?;
+        // Calls of its contact that were tried again until now are given up, with what was to go there.
+        self.clock.fetch_add(1_000_000_000, Ordering::Relaxed);
+        (0..100).for_each(|_| self.round());
+        let node = open(config(&mut self.rng), at.0.clone(), &self.clock, Some(&self.net));
+        let new = self.engines.len();
+        // Others send to it now: nobody may leave the source open.
+        (0..self.flows.len()).filter(|f| self.flows[*f].lost).collect::<Vec<_>>().into_iter().for_each(|f| self.cancel_all(f));
+        self.flows.iter_mut().for_each(|f| f.open = false);
+        let mut ways = Vec::new();
+        for (i, engine) in self.engines.iter_mut().enumerate() {
+            let way = node.av.insert(&engine.name);
+            ways.push((way, way));
+            let from = engine.node.av.insert(&node.name());
+            engine.ways.push((engine.node.av.insert(&at.1), from));
+            if engine.alive {
+                let multi = self.rng.one_in(2);
+                self.flows.extend([Flow::new(i, new, false, multi), Flow::new(new, i, false, multi)]);
+            }
+        }
+        self.engines.push(Engine { name: node.name(), node, at: Some(at), alive: true, ways, peeks: 0, found: None });
+        self.note(format_args!("{n} is started anew as {new}"));
+        Some(new)
+    }
+
+    /// Whether two engines have noticed that they lost each other through a spoilt record.
+    pub fn has_lost(&self) -> bool {
+        self.flows.iter().any(|f| f.lost)
     }
 
     /// A number for everything that happened.
