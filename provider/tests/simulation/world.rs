@@ -13,7 +13,7 @@ const SEND: usize = 1 << 40;
 const PEEK: usize = 1 << 41;
 const FLOW: usize = 32;
 /// Turns after which nothing more is expected to happen by itself.
-const PATIENCE: usize = 20_000;
+const PATIENCE: usize = 5_000;
 
 /// One engine.
 pub struct Engine {
@@ -219,13 +219,17 @@ impl World {
             if done(self) {
                 return;
             }
-            self.round();
-            if round > PATIENCE / 10 {
-                // Whoever calls one that is gone by its contact waits for another to come.
-                self.clock.fetch_add(1_000_000, Ordering::Relaxed);
-            }
+            self.wait(round);
         }
         panic!("{}: {what}", self.at());
+    }
+
+    /// A turn of everybody; after many of them, time flies: what is awaited now are calls to be made again.
+    fn wait(&mut self, round: usize) {
+        self.round();
+        if round > PATIENCE / 10 {
+            self.clock.fetch_add(1_000_000, Ordering::Relaxed);
+        }
     }
 
     fn event(&mut self, n: usize, e: &Event) {
@@ -518,17 +522,17 @@ impl World {
         }
         for &f in &whole {
             let (want, _) = self.flows[f].oracle(|_| true);
-            for left in (0..PATIENCE).rev() {
+            for round in 0.. {
                 let flow = &self.flows[f];
                 let got = flow.got();
                 if got == want && flow.claims.is_empty() {
                     break;
                 }
-                if left == 0 {
+                if round == PATIENCE {
                     let differ: Vec<_> = want.iter().zip(got).enumerate().filter(|(_, (w, g))| *w != g).collect();
                     panic!("{}, flow {f}: receive, (should, did): {differ:?}", self.at());
                 }
-                self.round();
+                self.wait(round);
             }
         }
         // What is posted still can be cancelled; what was not asked for is still there, in order.
@@ -537,12 +541,12 @@ impl World {
             let (_, left) = self.flows[f].oracle(|_| true);
             for want in left {
                 let mut found = None;
-                for _ in 0..PATIENCE {
+                for round in 0..PATIENCE {
                     found = self.peek(f, 0, u64::MAX, OpFlags::DISCARD);
                     if found.is_some() {
                         break;
                     }
-                    self.round();
+                    self.wait(round);
                 }
                 assert_eq!(found, Some(want), "{}, flow {f}: unexpected messages lost or out of order", self.at());
             }
