@@ -66,6 +66,7 @@ fn engines_do_what_the_model_says() {
         told.busy += t.busy;
         told.mute += t.mute;
         told.lost_bits += t.lost_bits;
+        told.calls += t.calls;
     }
     println!("{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}");
     assert!(unexpected > 0 && full > 0, "the simulation does not reach the corners");

@@ -21,7 +21,7 @@ use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
 use rustmx::transport::{Door, Event, Greeting, Handed, Line, NoCall, Reply, Venue};
 use rustmx::types::PeerId;
-use rustmx::wire::header::Header;
+use rustmx::wire::header::{Header, Kind, flag};
 use rustmx::wire::hello::{Hello, Refusal};
 use rustmx::{Error, Name};
 use std::collections::VecDeque;
@@ -72,6 +72,10 @@ struct Way {
     control: [u64; CONTROL.len()],
     queue: VecDeque<Item>,
     last_due: u64,
+    /// The reader has it.
+    heard: bool,
+    /// Numbers of the messages that were published whole, in one record, and when.
+    whole: Vec<(u64, usize)>,
 }
 
 struct SimBell {
@@ -240,6 +244,10 @@ impl Net {
             way.rx.release(lines);
             self.note(format_args!("{node} publishes {:?} of {} at way {at}", header.kind, header.len));
             self.publish(at, node, from, lines, true);
+            if matches!(header.kind, Kind::Inline | Kind::Eager) && header.flags & flag::CQ_DATA != 0 && self.spoilt.is_none() {
+                let published = self.places[node].published;
+                self.ways[at].whole.push((published, header.data as usize));
+            }
         }
     }
 
@@ -327,6 +335,9 @@ impl Net {
         for way in self.ways.iter_mut().filter(|w| w.owner == node) {
             let cut = way.queue.iter().position(|i| i.seq > last).unwrap_or(way.queue.len());
             let rest = way.queue.split_off(cut);
+            if let Some(first) = rest.front() {
+                way.whole.retain(|w| w.0 < first.seq);
+            }
             if let Some(Item { due, seq, what: Shown::Record { at, words, .. } }) = rest.into_iter().next()
                 && torn
             {
@@ -376,6 +387,11 @@ impl Net {
         }
         let (_, _, packet) = here.inbox.pop_front()?;
         self.flush(other, seq);
+        if let Packet::Hello(greeting) = &packet
+            && let Handed::Own(segment) = &greeting.segment
+        {
+            self.ways[segment.word(WAY).load(Ordering::Relaxed) as usize].heard = true;
+        }
         Some(packet)
     }
 
@@ -401,6 +417,12 @@ impl Net {
         let to = way.to?;
         self.spoilt = None;
         Some((way.owner, to))
+    }
+
+    /// Numbers of the messages that `from` published whole where `to` can read them.
+    pub fn whole(&self, from: usize, to: usize) -> Vec<usize> {
+        let ways = self.ways.iter().filter(|w| w.owner == from && w.to == Some(to) && w.heard);
+        ways.flat_map(|w| w.whole.iter().map(|w| w.1)).collect()
     }
 
     /// Whether nobody is here: the engines meet elsewhere.
@@ -524,6 +546,8 @@ impl Door for DoorAt {
             control: [0; CONTROL.len()],
             queue: VecDeque::new(),
             last_due: 0,
+            heard: false,
+            whole: Vec::new(),
         });
         Ok((Handed::Own(shown), written))
     }

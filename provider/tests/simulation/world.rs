@@ -106,7 +106,7 @@ pub fn config(rng: &mut Rng) -> Config {
         eager_window: rng.pick(&[16 << 10, 20_000, 128 << 10]),
         hot_peers: rng.pick(&[1, 2, 8]),
         close_timeout: 0,
-        connect_timeout: 500,
+        connect_timeout: 2000,
         ..Config::default()
     }
 }
@@ -228,7 +228,7 @@ impl World {
     fn wait(&mut self, round: usize) {
         self.round();
         if round > PATIENCE / 10 {
-            self.clock.fetch_add(1_000_000, Ordering::Relaxed);
+            self.clock.fetch_add(2_000_000, Ordering::Relaxed);
         }
     }
 
@@ -613,6 +613,14 @@ impl World {
                 self.flows[f].taken.remove(number);
             }
             came.extend(&left);
+            let flow = &self.flows[f];
+            if !self.engines[flow.from].alive {
+                // What it had published before its end counts.
+                let net = self.net.lock();
+                let lost = net.whole(flow.from, flow.to).into_iter().find(|m| !came.contains(m) && !flow.taken.contains(m));
+                drop(net);
+                assert_eq!(lost, None, "{}, flow {f}: a message that had come is lost", self.at());
+            }
             let (want, over) = self.flows[f].oracle(|m| came.contains(&m));
             assert_eq!(self.flows[f].got(), want, "{}, flow {f}: after a loss", self.at());
             assert_eq!(left, over, "{}, flow {f}: after a loss", self.at());
@@ -644,7 +652,7 @@ impl World {
     pub fn restart(&mut self, n: usize) -> Option<usize> {
         let at = self.engines[n].at.clone()?;
         // Calls of its contact that were tried again until now are given up, with what was to go there.
-        self.clock.fetch_add(1_000_000_000, Ordering::Relaxed);
+        self.clock.fetch_add(3_000_000_000, Ordering::Relaxed);
         (0..100).for_each(|_| self.round());
         let node = open(config(&mut self.rng), at.0.clone(), &self.clock, Some(&self.net));
         let new = self.engines.len();
