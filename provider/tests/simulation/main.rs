@@ -3,8 +3,11 @@
 //! | file | what it is |
 //! |---|---|
 //! | `net.rs` | a venue in memory: links with delays, contact that fails, deaths; nothing of it is up to the kernel |
+//! | `net/door.rs` | the same as the engines see it |
 //! | `model.rs` | the naive model of matching, for the messages from one engine to another |
-//! | `world.rs` | engines, random operations, and what came of them, compared with the model |
+//! | `world.rs` | engines, and what completes on them |
+//! | `world/ask.rs` | random operations |
+//! | `world/check.rs` | everything ends, and is compared with the model; deaths, closes, restarts |
 //! | `memory.rs` | memory of peers against plain bytes |
 //! | `trace.rs` | the last events, for a failure, and a hash of all |
 //!
@@ -94,7 +97,11 @@ fn one_engine_ends() {
             world.step();
         }
         let dead = world.rng.range(0, world.engines.len());
-        if world.rng.one_in(3) { world.close(dead) } else { world.kill(dead) }
+        if world.rng.one_in(3) {
+            world.close(dead)
+        } else {
+            world.kill(dead)
+        }
         for _ in 0..50 {
             world.step();
         }
@@ -138,6 +145,22 @@ fn one_record_is_spoilt() {
     assert!(spoilt > 0);
 }
 
+/// The first answer does not fit, and the call came by a contact address. (The answer went by a call of its own then, which the
+/// caller took for somebody else's.)
+#[test]
+fn an_answer_that_did_not_fit_finds_its_caller() {
+    let _dog = watchdog("half open", 60);
+    let (mut mute, mut by_contact) = (0, 0);
+    for seed in 1..40 {
+        let mut world = World::new(seed, Make { engines: 2, ..Make::default() });
+        world.net.lock().weather.mute = 2;
+        by_contact += usize::from(world.engines.iter().any(world::Engine::has_contact));
+        work(&mut world, 1, 60);
+        mute += world.told().mute;
+    }
+    assert!(mute > 0 && by_contact > 0, "{mute} {by_contact}");
+}
+
 #[test]
 fn one_seed_is_one_run() {
     let _dog = watchdog("twice", 120);
@@ -149,6 +172,8 @@ fn one_seed_is_one_run() {
             world.mourn();
             world.hash()
         };
-        assert_eq!(run(), run(), "seed {seed}");
+        let (hash, events) = run();
+        assert!(events > 100);
+        assert_eq!((hash, events), run(), "seed {seed}");
     }
 }
