@@ -6,7 +6,7 @@
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
-use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs};
+use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, Surroundings};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::peer::av::AddressVector;
@@ -15,6 +15,8 @@ use crate::region::{Region, Regions};
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{fork, membarrier};
+use crate::transport::Venue;
+use crate::transport::local::Host;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ enum Yield {
 pub struct Domain {
     config: Arc<Config>,
     log: Log,
-    clock: Clock,
+    around: Surroundings,
     cqs: Slab<Cq>,
     cntrs: Slab<Counter>,
     eps: Slab<Endpoint>,
@@ -64,13 +66,19 @@ impl Domain {
 
     /// An empty domain that takes its time from `clock`.
     pub fn with_clock(config: Arc<Config>, log: Log, clock: Clock) -> Domain {
+        Domain::at_venue(config, log, clock, Arc::new(Host))
+    }
+
+    /// An empty domain that takes its time from `clock`, and whose endpoints meet others at `venue`.
+    pub fn at_venue(config: Arc<Config>, log: Log, clock: Clock, venue: Arc<dyn Venue>) -> Domain {
         fork::own();
         let yields = match config.yield_when_idle {
             1 => Yield::Never,
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false, bed: Default::default() }
+        let around = Surroundings { clock, venue };
+        Domain { config, log, around, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
@@ -218,7 +226,7 @@ impl Domain {
         // Before the first segment says so, and not on a data path.
         membarrier::register();
         let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
-        let mut ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.clock.clone());
+        let mut ep = Endpoint::new(attr, index, self.config.clone(), self.log.clone(), self.around.clone());
         ep.set_news(self.bed.news.clone());
         Ok(EpId(self.eps.insert(ep)))
     }

@@ -52,6 +52,7 @@ pub use self::{
     sys::event::EventFd,
     sys::membarrier,
     sys::poller::Poller,
+    transport::Venue,
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
         MAX_MSG, OpFlags, RemoteSeg, UserCtx,

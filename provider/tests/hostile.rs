@@ -18,7 +18,7 @@ use rustmx::shm::segment;
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{host, memfd, socket};
 use rustmx::transport::link::{Class, Draft, Link};
-use rustmx::transport::local::{self, Reply};
+use rustmx::transport::{Reply, local};
 use rustmx::wire::header::{Header, Kind, Rts, flag};
 use rustmx::wire::hello::{HELLO_LEN, Hello, Refusal};
 use rustmx::{Addr, CompFlags, Config, Error, Name, OpFlags};
@@ -67,11 +67,10 @@ impl Liar {
             victim.domain.progress();
             match local::receive(&self.fd) {
                 Reply::Greeting(g) => {
-                    let theirs = segment::attach(&g.segment, g.hello.segment.get() as usize).expect("the victim's segment");
+                    let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("the victim's segment");
                     self.theirs = Some(theirs.clone());
                     self.link.attach(theirs, None);
-                    let bell = memfd::attach(&g.bell, bell::BYTES, true).expect("the victim's bell");
-                    self.bell = Some(Bell::new(SharedMem::new(bell)));
+                    self.bell = Some(Bell::new(g.bell.bell().expect("the victim's bell")));
                     return;
                 }
                 Reply::Nothing | Reply::Wake => until.check(|| "no answer".into()),
@@ -998,7 +997,7 @@ fn a_listener_that_lies() {
         }
         let fd = socket::accept(&listener).expect("the call came at once");
         let Reply::Greeting(g) = local::receive(&fd) else { panic!("no hello") };
-        let theirs = segment::attach(&g.segment, g.hello.segment.get() as usize).expect("segment");
+        let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("segment");
         let (segment, _mem) = segment::create(BYTES).expect("segment");
         let (bell, _map) = memfd::create("bell", bell::BYTES, false).expect("bell");
         let caller = scene.victim.name();

@@ -190,7 +190,7 @@ impl Domain {
             return Some(longest);
         }
         // Peers that poll answer soon.
-        let now = self.clock.now();
+        let now = self.around.clock.now();
         let (since, naps) = self.bed.restless.get_or_insert((now, 0));
         if now - *since < RESTLESS {
             return None;

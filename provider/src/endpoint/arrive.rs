@@ -8,7 +8,7 @@ use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
-use crate::protocol::{Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
 use crate::transport::link::Corrupt;
@@ -184,26 +184,29 @@ impl Desk<'_> {
     fn message<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
-        let env = P::envelope(&mut wire, header)?;
-        self.matched::<P>(out, peer, header, env)
+        let said = P::announced(&mut wire, header)?;
+        self.matched::<P>(out, peer, header, &said)
     }
 
     /// Finds the receive for the message at the head of the ring and begins to fill it. The receive stays posted until the
     /// protocol has accepted the record.
     #[inline(always)]
-    fn matched<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, env: Envelope) -> Result<(), Corrupt> {
+    fn matched<P: Protocol>(
+        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, said: &Announced<P::Body>,
+    ) -> Result<(), Corrupt> {
+        let env = said.env;
         let source = peer.canonical;
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
         let found = matcher.posted.find(env.tag, source);
         let Some(post) = found else {
-            return self.unexpected::<P>(peer, header, env);
+            return self.unexpected::<P>(peer, header, said);
         };
         let Some(Wanted::Once(req)) = matcher.posted.get_mut(post) else {
-            return self.message_to_multi::<P>(out, peer, header, env);
+            return self.message_to_multi::<P>(out, peer, header, said);
         };
-        match P::place(&mut wire, header, &env, req)? {
+        match P::place(&mut wire, header, said, req)? {
             Placed::Whole(placed) => {
                 self.stats.received += 1;
                 self.report.received(out, req, &env, placed, self.src, CompFlags::empty());
@@ -221,10 +224,11 @@ impl Desk<'_> {
     }
 
     #[cold]
-    fn unexpected<P: Protocol>(&mut self, peer: &mut Peer, header: &Header, env: Envelope) -> Result<(), Corrupt> {
+    fn unexpected<P: Protocol>(&mut self, peer: &mut Peer, header: &Header, said: &Announced<P::Body>) -> Result<(), Corrupt> {
+        let env = said.env;
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
-        let held = P::hold(&mut wire, header, env)?;
+        let held = P::hold(&mut wire, header, said)?;
         self.stats.unexpected += 1;
         peer.held += 1;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
@@ -235,8 +239,9 @@ impl Desk<'_> {
     /// The oldest receive that matches is a multi-receive buffer. If it has no room left, the next one that matches serves.
     #[inline(never)]
     fn message_to_multi<P: Protocol>(
-        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, env: Envelope,
+        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, said: &Announced<P::Body>,
     ) -> Result<(), Corrupt> {
+        let env = said.env;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
         let Some(post) = matcher.posted.find(env.tag, peer.canonical) else { return Err(Corrupt) };
         let Some(Wanted::Multi(at)) = matcher.posted.get_mut(post) else { return Err(Corrupt) };
@@ -247,11 +252,11 @@ impl Desk<'_> {
         }
         let Some(req) = req else {
             recv::release_if_idle(self.multis, self.report, out, at);
-            return self.matched::<P>(out, peer, header, env);
+            return self.matched::<P>(out, peer, header, said);
         };
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
-        match P::place(&mut wire, header, &env, &req) {
+        match P::place(&mut wire, header, said, &req) {
             Ok(Placed::Whole(placed)) => self.received(out, Received { req, env, placed }),
             Ok(Placed::Part(id)) => {
                 if let Some(received) = peer.streams.adopt(id, req) {

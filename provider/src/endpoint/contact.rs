@@ -1,4 +1,4 @@
-//! First contact, from both sides. See `transport/local.rs` for the exchange; here is what it means.
+//! First contact, from both sides. See `transport/local.rs` for the exchange on one host; here is what it means.
 //!
 //! ```text
 //! None ── send ──▶ Dialing ── hello handed over ──▶ Greeted ── end of file, garbage ──▶ Gone
@@ -8,19 +8,15 @@
 use super::peers::Contact;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
-use crate::mem::shared::SharedMem;
 use crate::peer::name::{Name, Service};
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
-use crate::sys::socket::PeerCred;
-use crate::sys::wake::Waker;
-use crate::sys::{host, memfd};
+use crate::sys::host;
 use crate::transport::link::Link;
-use crate::transport::local::{self, Greeting, NoCall, Reply};
+use crate::transport::{Greeting, Line, NoCall, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
-use rustix::fd::OwnedFd;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -99,27 +95,51 @@ impl Endpoint {
         if self.peers.get(id).link.is_some() {
             return Ok(());
         }
-        let (fd, mem) = segment::create(self.segment_bytes).map_err(|e| {
+        let door = self.door.as_mut().ok_or(Error::BadState)?;
+        let (handed, mem) = door.segment(self.segment_bytes).map_err(|e| {
             self.log.warn(|| format!("no shared memory for a peer ({} bytes): {e}", self.segment_bytes));
             Error::NoResources
         })?;
         let peer = self.peers.get_mut(id);
-        peer.segment = Some(fd);
+        peer.segment = Some(handed);
         peer.link = Some(Link::new(mem, self.config.eager_window));
         Ok(())
     }
 
     /// Calls a peer and says hello; or notes when to try again.
     pub(super) fn dial(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        // It called us, and the answer did not fit then. It goes the same way: only there does the caller know what it answers,
+        // for a caller by a contact address does not know yet that it is us.
+        if let Some(line) = self.peers.get(id).lines.first().cloned() {
+            self.answer(out, id, &*line, now);
+            return;
+        }
         let name = self.peers.get(id).name;
-        let called = local::call(&name).and_then(|(fd, cred)| {
-            self.peers.get_mut(id).pid = cred.pid as u32;
-            self.greet(id, &fd).map(|()| fd)
+        let Some(door) = &mut self.door else { return };
+        let called = door.call(&name).and_then(|(line, pid)| {
+            self.peers.get_mut(id).pid = pid;
+            self.greet(id, &*line).map(|()| line)
         });
         match called {
-            Ok(fd) => self.greeted(out, id, fd),
+            Ok(line) => {
+                self.keep_line(id, line);
+                self.greeted(out, id);
+            }
             Err(NoCall::Later) => self.dial_later(out, id, now),
             Err(NoCall::Never(why)) => self.depart(out, id, why),
+        }
+    }
+
+    /// Answers a call; or notes when to try again.
+    fn answer(&mut self, out: &mut Out<'_>, id: PeerId, line: &dyn Line, now: u64) {
+        match self.greet(id, line) {
+            Ok(()) => self.greeted(out, id),
+            Err(NoCall::Later) => self.dial_later(out, id, now),
+            Err(NoCall::Never(_)) => {
+                // It is gone already, but what it left in its ring arrives.
+                self.peers.get_mut(id).contact = Contact::Greeted;
+                self.poll.ending.push(id);
+            }
         }
     }
 
@@ -130,14 +150,16 @@ impl Endpoint {
             return;
         }
         // Jitter: many that wait for one listener must not knock in step.
-        let next = now + pause / 2 + host::random() % pause;
+        let next = now + pause / 2 + self.venue.random() % pause;
         self.peers.get_mut(id).contact = Contact::Dialing { deadline, next, pause: (pause * 2).min(LAST_PAUSE) };
-        self.poll.dialing.push(id);
+        if !self.poll.dialing.contains(&id) {
+            self.poll.dialing.push(id);
+        }
         self.report.rouse();
     }
 
     /// Hands our segment and bell over, with our name.
-    fn greet(&mut self, id: PeerId, fd: &OwnedFd) -> core::result::Result<(), NoCall> {
+    fn greet(&mut self, id: PeerId, line: &dyn Line) -> core::result::Result<(), NoCall> {
         let own = self.name().map_err(NoCall::Never)?;
         let cores = self.crowd.own_cores();
         let bytes = self.segment_bytes as u32;
@@ -147,25 +169,21 @@ impl Endpoint {
         let (Some(segment), Some(bell)) = (&peer.segment, &self.bell) else {
             return Err(NoCall::Never(Error::NoResources));
         };
-        local::greet(fd, &hello, segment, &bell.fd)
+        line.greet(&hello, segment, &bell.handed)
     }
 
     /// Watches a connection of a peer, and wakes the peer by it.
-    fn keep_socket(&mut self, id: PeerId, fd: OwnedFd) {
-        if let Some(local) = &self.local {
-            let _ = local.watch(&fd, id);
-        }
-        let fd = Arc::new(fd);
+    fn keep_line(&mut self, id: PeerId, line: Arc<dyn Line>) {
+        line.watch(id);
         let peer = self.peers.get_mut(id);
         if let Some(link) = &mut peer.link {
-            link.set_waker(Some(Waker::Socket(fd.clone())));
+            link.set_waker(Some(line.clone()));
         }
-        peer.sockets.push(fd);
+        peer.lines.push(line);
     }
 
     /// The peer has our segment: what waited for that is complete.
-    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, fd: OwnedFd) {
-        self.keep_socket(id, fd);
+    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId) {
         let peer = self.peers.get_mut(id);
         peer.segment = None;
         peer.contact = Contact::Greeted;
@@ -178,49 +196,36 @@ impl Endpoint {
     }
 
     /// Somebody called.
-    pub(super) fn called(&mut self, out: &mut Out<'_>, fd: OwnedFd, cred: PeerCred, greeting: Greeting) {
+    pub(super) fn called(&mut self, out: &mut Out<'_>, line: Arc<dyn Line>, pid: u32, greeting: &Greeting) {
         let (Ok(from), Ok(to)) = (Name::from_bytes(&greeting.hello.from), Name::from_bytes(&greeting.hello.to)) else {
-            local::turn_away(&fd, Refusal::Malformed);
+            line.turn_away(Refusal::Malformed);
             return;
         };
         let Ok(own) = self.name() else { return };
         let meant = to.is_contact() || to.identity() == own.identity();
         if !meant || from.is_contact() {
-            self.log.info(|| format!("process {} looked for {to}, which is not {own}", cred.pid));
-            local::turn_away(&fd, if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
+            self.log.info(|| format!("process {} looked for {to}, which is not {own}", pid));
+            line.turn_away(if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
             return;
         }
-        let Some(id) = self.peers.caller(from, cred.pid as u32, to.is_contact(), self.config.fragment as usize) else {
-            self.log.warn(|| format!("{from} (process {}) calls again, or is not who it says", cred.pid));
-            local::turn_away(&fd, Refusal::Malformed);
+        let Some(id) = self.peers.caller(from, pid, to.is_contact(), self.config.fragment as usize) else {
+            self.log.warn(|| format!("{from} (process {}) calls again, or is not who it says", pid));
+            line.turn_away(Refusal::Malformed);
             return;
         };
-        self.peers.get_mut(id).pid = cred.pid as u32;
-        if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, &greeting)) {
-            self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", cred.pid));
-            local::turn_away(&fd, Refusal::NoResources);
+        self.peers.get_mut(id).pid = pid;
+        if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, greeting)) {
+            self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", pid));
+            line.turn_away(Refusal::NoResources);
             self.depart(out, id, why);
             return;
         }
-        if self.peers.get(id).contact == Contact::Greeted {
-            // Both called at once: our call brought our segment, theirs brought theirs.
-            self.keep_socket(id, fd);
-            return;
-        }
-        match self.greet(id, &fd) {
-            Ok(()) => self.greeted(out, id, fd),
-            Err(NoCall::Later) => {
-                // The answer did not fit now: it goes by a call of our own.
-                let now = self.clock.now();
-                self.keep_socket(id, fd);
-                self.start_dialing(id, now);
-                self.dial_later(out, id, now);
-            }
-            Err(NoCall::Never(_)) => {
-                // It is gone already, but what it left in its ring arrives.
-                self.peers.get_mut(id).contact = Contact::Greeted;
-                self.poll.ending.push(id);
-            }
+        self.keep_line(id, line.clone());
+        // Else both called at once: our call brought our segment, theirs brought theirs.
+        if self.peers.get(id).contact != Contact::Greeted {
+            let now = self.clock.now();
+            self.start_dialing(id, now);
+            self.answer(out, id, &*line, now);
         }
     }
 
@@ -232,9 +237,8 @@ impl Endpoint {
     /// Maps what a peer sent and begins to poll its ring.
     fn attach(&mut self, id: PeerId, greeting: &Greeting) -> Result<()> {
         let hello = &greeting.hello;
-        let theirs = segment::attach(&greeting.segment, hello.segment.get() as usize).map_err(|_| Error::Corrupt)?;
-        let bell = memfd::attach(&greeting.bell, bell::BYTES, true).map_err(|_| Error::Corrupt)?;
-        let bell = Bell::new(SharedMem::new(bell));
+        let theirs = greeting.segment.segment(hello.segment.get() as usize).map_err(|_| Error::Corrupt)?;
+        let bell = Bell::new(greeting.bell.bell().map_err(|_| Error::Corrupt)?);
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         link.attach(theirs, Some((bell, hello.slot.get())));
@@ -246,8 +250,8 @@ impl Endpoint {
     /// A connection of a peer has something to say. Whether it was more than that we seemed to sleep.
     pub(super) fn heard_from(&mut self, out: &mut Out<'_>, id: PeerId) -> bool {
         let (mut at, mut packets, mut more) = (0, 0, false);
-        while let Some(fd) = self.peers.get(id).sockets.get(at) {
-            match local::receive(fd) {
+        while let Some(line) = self.peers.get(id).lines.get(at) {
+            match line.hear() {
                 Reply::Nothing => at += 1,
                 // An honest peer sends one for each of our naps.
                 Reply::Wake if packets < PACKETS_A_LOOK => packets += 1,
@@ -261,9 +265,7 @@ impl Endpoint {
                     return true;
                 }
                 Reply::Ended => {
-                    if let Some(local) = &self.local {
-                        local.forget(fd);
-                    }
+                    line.forget();
                     self.poll.ending.push(id);
                     return true;
                 }

@@ -39,10 +39,8 @@ impl Endpoint {
         sends.extend(aborted.sends);
         sends.extend(std::mem::take(&mut peer.backlog).into_iter().map(|w| w.req));
         sends.extend(peer.one_sided.abort());
-        for fd in std::mem::take(&mut peer.sockets) {
-            if let Some(local) = &self.local {
-                local.forget(&fd);
-            }
+        for line in std::mem::take(&mut peer.lines) {
+            line.forget();
         }
         if let Some(link) = &mut peer.link {
             link.set_waker(None);
@@ -179,6 +177,6 @@ impl Endpoint {
                 let _ = std::io::stderr().write_all(format!("rustmx stats:{line}\n").as_bytes());
             }
         }
-        self.local = None;
+        self.door = None;
     }
 }

@@ -44,12 +44,12 @@ use crate::peer::av::AddressVector;
 use crate::peer::name::{Name, Service};
 use crate::request::{Envelope, Held, RecvReq};
 use crate::select::Selection;
-use crate::shm::bell::{self, Bell};
+use crate::shm::bell::Bell;
 use crate::shm::{layout, segment};
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
-use crate::sys::{cpu, host, memfd};
-use crate::transport::local::Local;
+use crate::sys::{cpu, host};
+use crate::transport::{Door, Handed, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use crate::wire::header::HEAD;
 use crowd::Crowd;
@@ -57,7 +57,6 @@ use peers::Peers;
 use recv::{Claimed, Multi, Wanted};
 use report::Reporter;
 use rustc_hash::FxHashMap;
-use rustix::fd::OwnedFd;
 use slab::Slab;
 use std::sync::Arc;
 
@@ -102,7 +101,7 @@ impl Matcher {
 
 /// The bell that peers ring for this endpoint, made at first contact.
 struct OwnBell {
-    fd: OwnedFd,
+    handed: Handed,
     bell: Bell<SharedMem>,
 }
 
@@ -134,6 +133,15 @@ struct Poll {
     ending: Vec<PeerId>,
 }
 
+/// What an endpoint has around it: the machine, or a simulation.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    /// Its time.
+    pub clock: Clock,
+    /// Where it meets others.
+    pub venue: Arc<dyn Venue>,
+}
+
 /// An endpoint. See the module documentation.
 pub struct Endpoint {
     attr: EpAttr,
@@ -143,7 +151,8 @@ pub struct Endpoint {
     av: Option<Arc<AddressVector>>,
     name: Option<Name>,
     index: u32,
-    local: Option<Local>,
+    venue: Arc<dyn Venue>,
+    door: Option<Box<dyn Door>>,
     bell: Option<OwnBell>,
     selection: Selection,
     segment_bytes: usize,
@@ -164,7 +173,8 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
-    pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, clock: Clock) -> Endpoint {
+    pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
+        let Surroundings { clock, venue } = surroundings;
         let segment_bytes = segment::bytes_for(config.ring_size);
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
@@ -177,7 +187,8 @@ impl Endpoint {
             av: None,
             name: None,
             index,
-            local: None,
+            venue,
+            door: None,
             bell: None,
             segment_bytes,
             peers: Peers::default(),
@@ -233,21 +244,21 @@ impl Endpoint {
         if self.av.is_none() || !self.report.has_queues() {
             return Err(Error::BadState);
         }
-        let named = |service| Name::new(host::random() | 1, self.index, host::id(), service).with_table(table);
+        let named = |service| Name::new(self.venue.random() | 1, self.index, host::id(), service).with_table(table);
         let mut name = named(self.attr.service);
-        let local = match Local::open(&name) {
+        let door = match self.venue.open(&name) {
             Err(Error::AddressInUse) if contact::own_service(self.attr.service) => {
                 // Another endpoint of this process was opened from the same info and has the service; this one
                 // can be reached by its name.
                 name = named(None);
-                Local::open(&name)?
+                self.venue.open(&name)?
             }
             other => other?,
         };
         if let Some(service) = name.service() {
             contact::claim_service(service);
         }
-        self.local = Some(local);
+        self.door = Some(door);
         self.name = Some(name);
         self.crowd = Crowd::new(cpu::allowed());
         self.log.info(|| {
@@ -284,8 +295,9 @@ impl Endpoint {
 
     fn own_bell(&mut self) -> Result<&OwnBell> {
         if self.bell.is_none() {
-            let (fd, map) = memfd::create("rustmx-bell", bell::BYTES, false).map_err(|_| Error::NoResources)?;
-            self.bell = Some(OwnBell { fd, bell: Bell::new(SharedMem::new(map)) });
+            let door = self.door.as_mut().ok_or(Error::BadState)?;
+            let (handed, mem) = door.bell().map_err(|_| Error::NoResources)?;
+            self.bell = Some(OwnBell { handed, bell: Bell::new(mem) });
         }
         self.bell.as_ref().ok_or(Error::NoResources)
     }

@@ -13,9 +13,9 @@ use crate::protocol::one_sided::OneSided;
 use crate::protocol::stream::Streams;
 use crate::request::SendReq;
 use crate::transport::link::Link;
+use crate::transport::{Handed, Line};
 use crate::types::{Addr, PeerId};
 use rustc_hash::FxHashMap;
-use rustix::fd::OwnedFd;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ pub(super) struct Peer {
     pub pid: u32,
     pub contact: Contact,
     pub link: Option<Link>,
-    /// Our segment's descriptor until it has been handed over.
-    pub segment: Option<OwnedFd>,
+    /// What hands our segment over, until that is done.
+    pub segment: Option<Handed>,
     pub streams: Streams,
     /// Messages that wait for room in the ring, in order.
     pub backlog: VecDeque<Waiting>,
     pub one_sided: OneSided,
     pub direct: Direct,
-    pub sockets: SmallVec<[Arc<OwnedFd>; 1]>,
+    pub lines: SmallVec<[Arc<dyn Line>; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
     /// Sends of level Transmit that wait for first contact.
@@ -78,7 +78,7 @@ impl Peer {
             backlog: VecDeque::new(),
             one_sided: OneSided::default(),
             direct: Direct::default(),
-            sockets: SmallVec::new(),
+            lines: SmallVec::new(),
             canonical: id,
             await_contact: Vec::new(),
             await_ack: VecDeque::new(),

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::mem::atomic::{Ordering, Words};
 use crate::shm::bell::SLOTS;
 use crate::sys::host;
-use crate::transport::local::Event;
+use crate::transport::Event;
 use crate::types::PeerId;
 
 /// Turns between looks at the clock.
@@ -217,9 +217,9 @@ impl Endpoint {
 
     /// Calls that came in, answers, ends; calls to be made again.
     pub(super) fn look_at_sockets(&mut self, out: &mut Out<'_>, now: u64) -> usize {
-        let Some(local) = &mut self.local else { return 0 };
+        let Some(door) = &mut self.door else { return 0 };
         let mut events = Vec::new();
-        local.poll(now, &mut events);
+        door.poll(now, &mut events);
         let mut work = 0;
         if !events.is_empty() {
             // Whoever sleeps must look, for what was there for all of us is taken now.
@@ -229,7 +229,7 @@ impl Endpoint {
         for event in events {
             work += 1;
             match event {
-                Event::Call { fd, cred, greeting } => self.called(out, fd, cred, *greeting),
+                Event::Call { line, pid, greeting } => self.called(out, line, pid, &greeting),
                 // A packet that only wakes is no work: what it is about is in the ring.
                 Event::Peer(id) => work -= usize::from(!self.heard_from(out, id)),
                 Event::Own => work -= 1,

@@ -187,7 +187,7 @@ impl Endpoint {
             return Outcome::NotPossible;
         }
         let Some(table) = Locator::of_word(peer.name.table()) else { return Outcome::NotPossible };
-        let target = Target { pid: peer.pid, table };
+        let target = Target { pid: self.door.as_ref().map_or(0, |d| d.kernel_pid(peer.pid)), table };
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {

@@ -38,7 +38,7 @@ impl Endpoint {
 
     /// Readable while a socket has something to say; `None` before [`enable`](Self::enable).
     pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
-        self.local.as_ref().map(|l| l.as_fd())
+        self.door.as_ref().and_then(|d| d.as_fd())
     }
 
     /// Looks where a poll looks only now and then. Returns how much there was to do; a packet that only woke us is nothing.
@@ -72,10 +72,10 @@ impl Endpoint {
         let Some(link) = &mut self.peers.get_mut(id).link else { return };
         if nap != 0
             && link.is_to_self()
-            && let Some(local) = &mut self.local
+            && let Some(door) = &mut self.door
         {
             // Without descriptors sleeps are short (`patience`).
-            link.set_waker(local.own_waker().ok());
+            link.set_waker(door.own_waker().ok());
         }
         link.set_nap(nap);
     }

@@ -8,7 +8,7 @@
 //! The window (credit) bounds what a sender can make a receiver keep. When it is used up, `start` refuses and the message goes as a stream,
 //! whose envelope needs no window.
 
-use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
+use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft};
 use crate::types::ProtoId;
@@ -18,6 +18,7 @@ use crate::wire::header::{Header, Kind};
 pub struct Eager;
 
 impl Protocol for Eager {
+    type Body = ();
     const ID: ProtoId = ProtoId::Eager;
     const WHAT: &'static str = "one copy in, one copy out";
 
@@ -45,17 +46,17 @@ impl Protocol for Eager {
         }
     }
 
-    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
+    fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<()>, Corrupt> {
         wire.link.take(header.len as usize)?;
-        Ok(envelope_of(header, header.len as usize))
+        Ok(Announced { env: envelope_of(header, header.len as usize), body: () })
     }
 
-    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
-        wire.link.release(env.total);
+    fn place(wire: &mut Wire<'_>, header: &Header, said: &Announced<()>, req: &RecvReq) -> Result<Placed, Corrupt> {
+        wire.link.release(said.env.total);
         Ok(place_whole(wire, header, req))
     }
 
-    fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {
+    fn hold(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>) -> Result<Held, Corrupt> {
         let mut bytes = wire.pool.take();
         wire.link.payload_append(header, &mut bytes);
         Ok(Held::Eager(bytes))

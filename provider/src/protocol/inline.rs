@@ -7,7 +7,7 @@
 //! An inline message needs no window: like an envelope it is always taken, and if nobody asked for it, its few bytes
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
-use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
+use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft};
 use crate::types::{INJECT_MAX, ProtoId};
@@ -19,6 +19,7 @@ const _: () = assert!(INLINE_MAX == INJECT_MAX);
 pub struct Inline;
 
 impl Protocol for Inline {
+    type Body = ();
     const ID: ProtoId = ProtoId::Inline;
     const WHAT: &'static str = "payload beside the header";
 
@@ -39,16 +40,16 @@ impl Protocol for Inline {
     }
 
     #[inline]
-    fn envelope(_wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
-        Ok(envelope_of(header, header.len as usize))
+    fn announced(_wire: &mut Wire<'_>, header: &Header) -> Result<Announced<()>, Corrupt> {
+        Ok(Announced { env: envelope_of(header, header.len as usize), body: () })
     }
 
     #[inline]
-    fn place(wire: &mut Wire<'_>, header: &Header, _env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
+    fn place(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>, req: &RecvReq) -> Result<Placed, Corrupt> {
         Ok(place_whole(wire, header, req))
     }
 
-    fn hold(wire: &mut Wire<'_>, header: &Header, _env: Envelope) -> Result<Held, Corrupt> {
+    fn hold(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>) -> Result<Held, Corrupt> {
         let mut bytes = wire.pool.take();
         wire.link.payload_append(header, &mut bytes);
         Ok(Held::Inline(bytes))

@@ -82,8 +82,19 @@ pub enum Delivery {
     Pending,
 }
 
+/// What the record at the head of the ring announces: copied out of the ring once, and validated.
+#[derive(Clone, Copy)]
+pub struct Announced<B> {
+    /// What matching needs of it.
+    pub env: Envelope,
+    /// What else its body says.
+    pub body: B,
+}
+
 /// Both sides of one way to carry a message. Called by the endpoint only.
 pub trait Protocol {
+    /// What the body of its first record says besides the envelope.
+    type Body: Copy;
     /// Its name in tables.
     const ID: ProtoId;
     /// What it does, for people.
@@ -93,13 +104,13 @@ pub trait Protocol {
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused>;
 
     /// Receiver: what the record at the head of the ring announces.
-    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt>;
+    fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Self::Body>, Corrupt>;
 
     /// Receiver: the message at the head of the ring has a buffer; copies what is here.
-    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt>;
+    fn place(wire: &mut Wire<'_>, header: &Header, said: &Announced<Self::Body>, req: &RecvReq) -> Result<Placed, Corrupt>;
 
     /// Receiver: the message at the head of the ring has no buffer; keeps it.
-    fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt>;
+    fn hold(wire: &mut Wire<'_>, header: &Header, said: &Announced<Self::Body>) -> Result<Held, Corrupt>;
 }
 
 /// Header flags of a message.

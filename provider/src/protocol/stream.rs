@@ -15,7 +15,7 @@
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
 
-use super::{Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
+use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
@@ -247,18 +247,10 @@ fn stream_id(header: &Header) -> Result<u32, Corrupt> {
     u32::try_from(header.tag).map_err(|_| Corrupt)
 }
 
-fn parse(wire: &Wire<'_>, header: &Header) -> Result<Rts, Corrupt> {
-    Rts::parse(wire.link.body(header), header.len).map_err(|_| Corrupt)
-}
-
 /// Registers the stream that the RTS at the head of the ring announces, with its first fragment.
-fn open(wire: &mut Wire<'_>, header: &Header, env: Envelope, dest: Dest) -> Result<u32, Corrupt> {
-    let rts = parse(wire, header)?;
+fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest) -> Result<u32, Corrupt> {
+    let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
-    // The body was read twice (once for the envelope): the total that was matched is the one that counts.
-    if promise > env.total {
-        return Err(Corrupt);
-    }
     wire.link.take(promise)?;
     let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
     match &mut s.dest {
@@ -273,6 +265,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, env: Envelope, dest: Dest) -> Resu
 }
 
 impl Protocol for Stream {
+    type Body = Rts;
     const ID: ProtoId = ProtoId::Stream;
     const WHAT: &'static str = "fragments through the ring, both copies overlapping";
 
@@ -317,20 +310,21 @@ impl Protocol for Stream {
         Ok(Started::Streaming)
     }
 
-    fn envelope(wire: &mut Wire<'_>, header: &Header) -> Result<Envelope, Corrupt> {
-        let total = usize::try_from(parse(wire, header)?.total).map_err(|_| Corrupt)?;
-        Ok(envelope_of(header, total))
+    fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Rts>, Corrupt> {
+        let rts = Rts::parse(wire.link.body(header), header.len).map_err(|_| Corrupt)?;
+        let total = usize::try_from(rts.total).map_err(|_| Corrupt)?;
+        Ok(Announced { env: envelope_of(header, total), body: rts })
     }
 
-    fn place(wire: &mut Wire<'_>, header: &Header, env: &Envelope, req: &RecvReq) -> Result<Placed, Corrupt> {
-        let id = open(wire, header, *env, Dest::Matched)?;
+    fn place(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, req: &RecvReq) -> Result<Placed, Corrupt> {
+        let id = open(wire, header, said, Dest::Matched)?;
         wire.link.payload_to(header, &req.iov, 0, req.cap);
         Ok(Placed::Part(id))
     }
 
-    fn hold(wire: &mut Wire<'_>, header: &Header, env: Envelope) -> Result<Held, Corrupt> {
+    fn hold(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>) -> Result<Held, Corrupt> {
         let buffer = wire.pool.take();
-        Ok(Held::Stream(open(wire, header, env, Dest::Held(buffer))?))
+        Ok(Held::Stream(open(wire, header, said, Dest::Held(buffer))?))
     }
 }
 
@@ -341,4 +335,37 @@ pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delive
 
 pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
     wire.streams.matched(wire.link, wire.pool, id, Dest::Sink);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::atomic::{Ordering, Words};
+    use crate::shm::layout::{CONTROL_LINES, LINE_WORDS, MIN_SEGMENT};
+    use crate::shm::segment;
+    use crate::wire::header::HEAD;
+
+    /// A peer that changes the body of its RTS while we look at it: what was validated is what counts.
+    #[test]
+    fn the_body_of_an_rts_is_read_once() {
+        let (theirs, mine) = (segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
+        let mut liar = Link::new(theirs.clone(), 1 << 20);
+        let mut link = Link::new(mine, 1 << 20);
+        link.attach(theirs.clone(), None);
+        let honest = Rts { total: 1000, stream: 7, promise: 100 };
+        let draft = Draft { kind: Kind::Rts, body: honest.emit(), len: 10, bytes: &[1; 10], ..control(Kind::Rts, 5, 0) };
+        liar.send(&draft, Class::Envelope).expect("room");
+        let (mut streams, mut pool) = (Streams::new(256), Pool::default());
+        let mut wire = Wire { link: &mut link, streams: &mut streams, pool: &mut pool };
+        let header = wire.link.peek().expect("sound").expect("there");
+        let said = Stream::announced(&mut wire, &header).expect("sound");
+        let body = CONTROL_LINES * LINE_WORDS + HEAD / 8;
+        for (i, word) in (Rts { total: 1 << 40, stream: 8, promise: u32::MAX }).emit().into_iter().enumerate() {
+            theirs.word(body + i).store(word, Ordering::Relaxed);
+        }
+        let held = Stream::hold(&mut wire, &header, &said).expect("sound");
+        assert!(matches!(held, Held::Stream(7)), "{held:?}");
+        let stream = &streams.rx[&7];
+        assert_eq!((stream.env.total, stream.promise, stream.goal, stream.arrived), (1000, 100, 100, 10));
+    }
 }

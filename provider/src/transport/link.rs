@@ -10,9 +10,10 @@ use crate::shm::bell::Bell;
 use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked, Producer};
 use crate::shm::stance::{self, Stance};
-use crate::sys::wake::Waker;
+use crate::sys::wake::Wake;
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
+use std::sync::Arc;
 
 /// The peer wrote what no rustmx writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub struct Link {
     /// What we tell the peer of how we notice its records.
     stance: Stance,
     /// What wakes the peer.
-    waker: Option<Waker>,
+    waker: Option<Arc<dyn Wake>>,
     /// The nap of the peer for which it was woken last.
     woken: u64,
 }
@@ -261,7 +262,7 @@ impl Link {
     }
 
     /// How the peer can be woken; `None` when it is gone.
-    pub fn set_waker(&mut self, waker: Option<Waker>) {
+    pub fn set_waker(&mut self, waker: Option<Arc<dyn Wake>>) {
         self.waker = waker;
     }
 

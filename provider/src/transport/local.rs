@@ -12,12 +12,16 @@
 //! ```
 //! This module moves bytes and descriptors and names what happened; who the peer is and what that means is the endpoint's business.
 
+use super::{Door, Event, Greeting, Handed, Line, NoCall, Reply, Venue};
 use crate::error::Error;
+use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
+use crate::shm::{bell, segment};
 use crate::sys::event::EventFd;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
-use crate::sys::wake::{WAKE, Waker};
+use crate::sys::wake::{WAKE, Wake};
+use crate::sys::{host, memfd};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,56 +38,17 @@ const STRANGER: u64 = 1 << 32;
 const PEER: u64 = 2 << 32;
 const OWN: u64 = 3 << 32;
 
-/// A hello that came with its descriptors.
-pub struct Greeting {
-    /// The message.
-    pub hello: Hello,
-    /// The sender's segment.
-    pub segment: OwnedFd,
-    /// The sender's bell.
-    pub bell: OwnedFd,
-}
+/// The abstract sockets of this host.
+pub struct Host;
 
-/// What happened on the sockets.
-pub enum Event {
-    /// Somebody called.
-    Call {
-        /// The connection.
-        fd: OwnedFd,
-        /// Who it is, by the kernel's word.
-        cred: PeerCred,
-        /// What it said.
-        greeting: Box<Greeting>,
-    },
-    /// A connection of this peer has something to say ([`receive`]).
-    Peer(PeerId),
-    /// We sent something to ourselves and seemed to sleep.
-    Own,
-    /// A caller was turned away; for the log.
-    TurnedAway(String),
-}
+impl Venue for Host {
+    fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
+        Ok(Box::new(Local::open(name)?))
+    }
 
-/// Why a call did not go through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoCall {
-    /// Try again in a moment.
-    Later,
-    /// Never.
-    Never(Error),
-}
-
-/// What a peer's socket said.
-pub enum Reply {
-    /// Nothing yet.
-    Nothing,
-    /// Only that we seemed to sleep.
-    Wake,
-    /// Its hello.
-    Greeting(Box<Greeting>),
-    /// It does not want us.
-    Refused(Error),
-    /// It is gone.
-    Ended,
+    fn random(&self) -> u64 {
+        host::random()
+    }
 }
 
 struct Stranger {
@@ -95,7 +60,7 @@ struct Stranger {
 /// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks.
 pub struct Local {
     listener: OwnedFd,
-    poller: Poller,
+    poller: Arc<Poller>,
     strangers: Slab<Stranger>,
     tokens: Vec<u64>,
     /// For a link to ourselves.
@@ -112,36 +77,46 @@ impl Local {
         })?;
         let poller = Poller::new().map_err(|_| Error::NoResources)?;
         poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        Ok(Local { listener, poller, strangers: Slab::new(), tokens: Vec::new(), own: None, short_of_descriptors: false })
+        Ok(Local { listener, poller: Arc::new(poller), strangers: Slab::new(), tokens: Vec::new(), own: None, short_of_descriptors: false })
     }
 
-    /// Watches a connection of `peer`.
-    pub fn watch(&self, fd: impl AsFd, peer: PeerId) -> Result<(), Errno> {
-        self.poller.add(fd, PEER | u64::from(peer.0))
+}
+
+impl Door for Local {
+    fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
+        let (fd, cred) = call(name)?;
+        Ok((Arc::new(Socket { fd, poller: self.poller.clone() }), cred.pid.cast_unsigned()))
     }
 
-    /// Stops watching a connection.
-    pub fn forget(&self, fd: impl AsFd) {
-        self.poller.remove(fd);
+    fn segment(&mut self, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
+        let (fd, mem) = segment::create(bytes)?;
+        Ok((Handed::Descriptor(fd), mem))
     }
 
-    /// Readable while one of the sockets has something to say.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
+    fn bell(&mut self) -> Result<(Handed, SharedMem), Errno> {
+        let (fd, map) = memfd::create("rustmx-bell", bell::BYTES, false)?;
+        Ok((Handed::Descriptor(fd), SharedMem::new(map)))
     }
 
-    /// What wakes this endpoint from inside.
-    pub fn own_waker(&mut self) -> Result<Waker, Error> {
+    fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error> {
         if self.own.is_none() {
             let event = EventFd::new().map_err(|_| Error::NoResources)?;
             self.poller.add(&event, OWN).map_err(|_| Error::NoResources)?;
             self.own = Some(Arc::new(event));
         }
-        self.own.clone().map(Waker::Event).ok_or(Error::NoResources)
+        let own = self.own.clone().ok_or(Error::NoResources)?;
+        Ok(own)
     }
 
-    /// Looks at all sockets once, without waiting. `now` in nanoseconds.
-    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+    fn kernel_pid(&self, pid: u32) -> u32 {
+        pid
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
         let mut tokens = std::mem::take(&mut self.tokens);
         self.poller.ready(&mut tokens);
         for &token in &tokens {
@@ -163,7 +138,9 @@ impl Local {
             self.strangers.retain(|_, s| s.until > now);
         }
     }
+}
 
+impl Local {
     fn accept_all(&mut self, now: u64, events: &mut Vec<Event>) {
         loop {
             let fd = match socket::accept(&self.listener) {
@@ -202,7 +179,9 @@ impl Local {
         let Stranger { fd, cred, .. } = self.strangers.remove(id);
         self.poller.remove(&fd);
         match heard {
-            Reply::Greeting(greeting) => events.push(Event::Call { fd, cred, greeting }),
+            Reply::Greeting(greeting) => {
+                events.push(Event::Call { line: Arc::new(Socket { fd, poller: self.poller.clone() }), pid: cred.pid.cast_unsigned(), greeting });
+            }
             Reply::Refused(error) => {
                 let why = match error {
                     Error::Version => Refusal::Version,
@@ -216,6 +195,46 @@ impl Local {
             Reply::Wake => turn_away(&fd, Refusal::Malformed),
             Reply::Ended | Reply::Nothing => {}
         }
+    }
+}
+
+/// A connection.
+struct Socket {
+    fd: OwnedFd,
+    /// Of our door.
+    poller: Arc<Poller>,
+}
+
+impl Wake for Socket {
+    fn wake(&self) {
+        let _ = socket::send(&self.fd, &WAKE, &[]);
+    }
+}
+
+impl Line for Socket {
+    fn greet(&self, hello: &Hello, segment: &Handed, bell: &Handed) -> Result<(), NoCall> {
+        match (segment, bell) {
+            (Handed::Descriptor(segment), Handed::Descriptor(bell)) => greet(&self.fd, hello, segment, bell),
+            // Memory of this process is nothing to another one.
+            _ => Err(NoCall::Never(Error::Unsupported)),
+        }
+    }
+
+    fn hear(&self) -> Reply {
+        receive(&self.fd)
+    }
+
+    fn turn_away(&self, why: Refusal) {
+        turn_away(&self.fd, why);
+    }
+
+    fn watch(&self, peer: PeerId) {
+        // Without it the end of the peer is not noticed; what it sends is.
+        let _ = self.poller.add(&self.fd, PEER | u64::from(peer.0));
+    }
+
+    fn forget(&self) {
+        self.poller.remove(&self.fd);
     }
 }
 
@@ -274,7 +293,10 @@ pub fn receive(fd: impl AsFd) -> Reply {
     }
     match Hello::parse(&buf[..got.len]) {
         Ok(hello) => match <[OwnedFd; 2]>::try_from(got.fds) {
-            Ok([segment, bell]) => Reply::Greeting(Box::new(Greeting { hello, segment, bell })),
+            Ok([segment, bell]) => {
+                let (segment, bell) = (Handed::Descriptor(segment), Handed::Descriptor(bell));
+                Reply::Greeting(Box::new(Greeting { hello, segment, bell }))
+            }
             // The process ran out of descriptors: the kernel dropped them.
             Err(_) => Reply::Refused(Error::NoResources),
         },

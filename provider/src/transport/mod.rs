@@ -1,5 +1,181 @@
 //! Ways to a peer: the data side of a connection ([`link`]), and how one comes about on this host ([`local`]).
+//!
+//! In this file is the seam between the two floors: what the endpoint needs of the place where it meets others. Behind it are the
+//! kernel's sockets, or a simulation (`tests/simulation/`). It is crossed at first contact, at ends, and now and then
+//! by a poll, never for a message.
+//!
+//! ```text
+//! Venue   where endpoints meet     open(name) ─▶ Door
+//! Door    one endpoint's place     call(name) ─▶ Line · poll ─▶ Event::Call(Line), Event::Peer · segment, bell ─▶ memory to hand over
+//! Line    one conversation         greet(hello, memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
+//! ```
 
 pub mod link;
 pub mod local;
 
+use crate::error::Error;
+use crate::mem::shared::SharedMem;
+use crate::peer::name::Name;
+use crate::shm::{bell, segment};
+use crate::sys::memfd;
+use crate::sys::wake::Wake;
+use crate::types::PeerId;
+use crate::wire::hello::{Hello, Refusal};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Where endpoints meet.
+pub trait Venue: Send + Sync {
+    /// The door of the endpoint `name`.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`] if somebody else is there, [`Error::NoResources`].
+    fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error>;
+
+    /// 64 random bits: for names, and so that calls are not repeated in step.
+    fn random(&self) -> u64;
+}
+
+/// The place of one endpoint at the venue. Dropped, it is closed.
+pub trait Door: Send {
+    /// Calls the endpoint that listens as `name`, and checks that it is this user's. Returns its process, too.
+    ///
+    /// # Errors
+    /// [`NoCall`]; nothing happened.
+    fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall>;
+
+    /// Looks once for what there is, without waiting. `now` in nanoseconds.
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>);
+
+    /// Memory for a ring towards one peer that only this process can write, and what hands it over.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn segment(&mut self, bytes: usize) -> Result<(Handed, SharedMem), Errno>;
+
+    /// Memory for a bell that all peers can write, and what hands it over.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn bell(&mut self) -> Result<(Handed, SharedMem), Errno>;
+
+    /// What wakes this endpoint from inside.
+    ///
+    /// # Errors
+    /// [`Error::NoResources`]: naps must be short.
+    fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error>;
+
+    /// What the kernel calls process `pid` when it is asked for that one's memory; 0: it is not to be asked.
+    fn kernel_pid(&self, pid: u32) -> u32;
+
+    /// Readable while there is something to be polled for; `None` if nobody can sleep here.
+    fn as_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A conversation with one peer. Dropped, it is hung up, and the other side hears of the end.
+pub trait Line: Wake {
+    /// Says hello, with our memory.
+    ///
+    /// # Errors
+    /// [`NoCall`]; nothing was said.
+    fn greet(&self, hello: &Hello, segment: &Handed, bell: &Handed) -> Result<(), NoCall>;
+
+    /// What the peer said.
+    fn hear(&self) -> Reply;
+
+    /// Tells a caller why it is not wanted. Best effort: hanging up says enough.
+    fn turn_away(&self, why: Refusal);
+
+    /// It belongs to `peer` from now on: when it has something to say, that is an [`Event::Peer`] at our door.
+    fn watch(&self, peer: PeerId);
+
+    /// No events of it any more.
+    fn forget(&self);
+}
+
+/// Memory on its way between two endpoints.
+pub enum Handed {
+    /// Of another process of this host; not looked at yet.
+    Descriptor(OwnedFd),
+    /// Of this process.
+    Own(SharedMem),
+}
+
+impl Handed {
+    /// Maps a peer's segment, for reading only.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not a sound segment of this size.
+    pub fn segment(&self, bytes: usize) -> Result<SharedMem, Errno> {
+        match self {
+            Handed::Descriptor(fd) => segment::attach(fd, bytes),
+            Handed::Own(mem) if mem.bytes() == bytes => Ok(mem.clone()),
+            Handed::Own(_) => Err(Errno::INVAL),
+        }
+    }
+
+    /// Maps a peer's bell.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is none.
+    pub fn bell(&self) -> Result<SharedMem, Errno> {
+        match self {
+            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach(fd, bell::BYTES, true)?)),
+            Handed::Own(mem) if mem.bytes() == bell::BYTES => Ok(mem.clone()),
+            Handed::Own(_) => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// A hello that came with its memory.
+pub struct Greeting {
+    /// The message.
+    pub hello: Hello,
+    /// The sender's segment.
+    pub segment: Handed,
+    /// The sender's bell.
+    pub bell: Handed,
+}
+
+/// What happened at a door.
+pub enum Event {
+    /// Somebody called.
+    Call {
+        /// The connection.
+        line: Arc<dyn Line>,
+        /// Which process, by the kernel's word.
+        pid: u32,
+        /// What it said.
+        greeting: Box<Greeting>,
+    },
+    /// A line of this peer has something to say ([`Line::hear`]).
+    Peer(PeerId),
+    /// We sent something to ourselves and seemed to sleep.
+    Own,
+    /// A caller was turned away; for the log.
+    TurnedAway(String),
+}
+
+/// Why a call did not go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCall {
+    /// Try again in a moment.
+    Later,
+    /// Never.
+    Never(Error),
+}
+
+/// What a peer said.
+pub enum Reply {
+    /// Nothing yet.
+    Nothing,
+    /// Only that we seemed to sleep.
+    Wake,
+    /// Its hello.
+    Greeting(Box<Greeting>),
+    /// It does not want us.
+    Refused(Error),
+    /// It is gone.
+    Ended,
+}

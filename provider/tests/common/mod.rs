@@ -129,7 +129,11 @@ impl Want {
 
 impl Node {
     pub fn open(config: Config, attr: EpAttr, clock: Clock) -> Node {
-        let mut domain = Domain::with_clock(Arc::new(config), Log::silent(), clock);
+        Node::enabled(Domain::with_clock(Arc::new(config), Log::silent(), clock), attr)
+    }
+
+    /// An endpoint in a domain that was made for it.
+    pub fn enabled(mut domain: Domain, attr: EpAttr) -> Node {
         let cq = domain.cq_open();
         let ep = domain.ep_open(attr).expect("endpoint");
         let av = Arc::new(AddressVector::new());
