@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const BYTES: usize = 40_000;
 const KEY: u64 = 77;
-/// The last bytes belong to atomics.
+/// Atomics go to the last bytes.
 const WORDS: usize = 64;
 const PLAIN: usize = BYTES - WORDS * 8;
 
@@ -128,18 +128,24 @@ impl Pair {
                 1 => self.rng.range(100, 3000),
                 _ => self.rng.range(3000, 20_000),
             };
-            (self.rng.range(0, PLAIN - len), len)
+            // Near the words, too: what is direct must not overtake an atomic.
+            let start = if self.rng.one_in(2) { BYTES - len } else { self.rng.range(0, PLAIN - len) };
+            (start, len)
         };
         let range = start..start + len;
         let place = [RemoteSeg { addr: start as u64, len, key: KEY }];
         let number = self.halves[s].ops.len();
+        let overlaps = |o: &Op| o.open && o.reads.start < range.end && range.start < o.reads.end;
+        let is_read = self.halves[s].ops.iter().any(overlaps);
         if words {
+            if is_read {
+                return;
+            }
             self.atomic(s, range, &place);
         } else {
             let write = self.rng.one_in(2);
             let half = &mut self.halves[s];
-            let overlaps = |o: &Op| o.open && o.reads.start < range.end && range.start < o.reads.end;
-            if write && half.ops.iter().any(overlaps) {
+            if write && is_read {
                 return;
             }
             let before = half.oracle[range.clone()].to_vec();
