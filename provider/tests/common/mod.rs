@@ -10,8 +10,8 @@ use rustmx::{
     Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, Name, OpFlags, RecvArgs,
     SendArgs, Service, UserCtx, UserSeg,
 };
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a completion queue said. Large, and only ever moved by tests.
@@ -49,16 +49,12 @@ pub fn contact(port: u16) -> Name {
     Name::contact("127.0.0.1".parse().expect("ip"), 0, port)
 }
 
-/// A port that no other test uses (ports are names of abstract sockets here, nobody binds them).
+/// A port that nothing else in this process uses, nor most likely another process (ports are names of abstract sockets here,
+/// nobody binds them).
 pub fn fresh_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = rustmx::sys::host::random() as u16;
-    loop {
-        let port = base.wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        if port > 1024 {
-            return port;
-        }
-    }
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU64::new(rustmx::sys::host::random() >> 32));
+    (1025 + next.fetch_add(1, Ordering::Relaxed) % (65_536 - 1025)) as u16
 }
 
 /// A segment over `buf`. Every test keeps its buffers until the operations on them have ended.
