@@ -11,13 +11,19 @@
 #   --list       suites and parts
 #   --baseline   run each part over another transport first (mpich and fabtests: libfabric's tcp; mpi4py:
 #                what the MPI uses by itself inside a machine) and show what only one of the two passes
+#   --missing    only the parts without a result of this very library: goes on where a run was interrupted
 #   --no-build   use what ci/setup.sh suites installed and target/release as they are
 #   --help
 #
-# The last line of a part is "SUITE PART: P passed, F failed, X excluded"; exits with 1 if any F is not
-# 0, with 2 if a part cannot be run at all. Excluded are the tests that the suite itself skips because the provider refuses
+# The last line of a part is "SUITE PART: P passed, F failed, X excluded". Exits with 2 if a part could not
+# be run at all (nothing is kept of it, the others are run) or the arguments make no sense, else with 1 if
+# any F is not 0, else with 0. Excluded are the tests that the suite itself skips because the provider refuses
 # what they need, those in mpi-tests/conformance/*.exclude (each with a reason), and those that fail in the
 # last kept baseline of the part, too; the table tells the three apart.
+#
+# Every test, or the whole part where a suite runs them in one program, has a time limit. Where the ranks stood
+# when it came is in the result (their stacks, if gdb is there), and one line of it is printed. A part runs
+# alone: other load makes what spins in turns slow. The result says what load there was before.
 #
 # Each part first proves that what it runs uses rustmx. Programs run in PID and network namespaces of
 # their own, if the machine allows that: nothing is left behind, nothing leaves the machine.
@@ -48,5 +54,6 @@ done
 if [ -n "$build" ]; then
   "$root/ci/setup.sh" suites >&2
   (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi >&2)
+  arguments+=(--stamp)
 fi
 exec python3 "$root/ci/conformance.py" "${arguments[@]}"
