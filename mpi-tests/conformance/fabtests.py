@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import record
-from launch import CORES, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
+from launch import CORES, Elsewhere, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
 from record import Case
 
 NAME = "fabtests"
@@ -30,6 +30,7 @@ for _set, _what in {
     PARTS[f"{_set}-b"] = f"{_what}, addresses exchanged out of band (-b)"
 PARTS["uber"] = "fi_ubertest with mpi-tests/conformance/rdm.test"
 # Quick has them.
+SHORT = ("unit", "uber")
 LEFT_OUT_OF_ALL = ("unit", "unit-b", "functional", "functional-b")
 
 TOP = WORK / "fabtests"
@@ -37,6 +38,9 @@ BIN = TOP / "install/bin"
 
 
 def prepare():
+    if not apart():
+        # It ends every process of the machine whose name begins with fi_.
+        raise Unusable("runfabtests.sh needs a PID namespace of its own, and unshare is refused here")
     sources = sorted(TARGET.glob("src/mpich-*/modules/libfabric/fabtests"))
     if not sources:
         raise Unusable("no source of fabtests under target/src: run ci/setup.sh suites")
@@ -80,13 +84,10 @@ def prove(transport):
            f'{BIN}/fi_rdm_pingpong -I 5 -p rustmx -s 127.0.0.1 127.0.0.1; wait'
     run(["sh", "-c", pair], log, env=environment(transport) | {"FI_RUSTMX_STATS": "1"}, limit=30)
     if not carried(log.read_text(errors="replace"), 2):
-        raise Unusable(f"fi_rdm_pingpong did not use rustmx, log: {log}")
+        raise Elsewhere(f"fi_rdm_pingpong did not use rustmx, log: {log}")
 
 
 def run_part(part, transport):
-    if not apart():
-        # It ends every process of the machine whose name begins with fi_.
-        raise Unusable("runfabtests.sh needs a PID namespace of its own, and unshare is refused here")
     prove(transport)
     base, in_band = part.removesuffix("-b"), not part.endswith("-b")
     patterns = record.excludes(NAME) + ([] if in_band else record.excludes(f"{NAME}-b"))

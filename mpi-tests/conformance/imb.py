@@ -15,6 +15,7 @@ PARTS = {
     for short, program in PROGRAMS.items()
     for ranks in (2, 4)
 }
+SHORT = ("impi-mpi1-2", "impi-rma-2")
 LEFT_OUT_OF_ALL = ()
 LIMIT = 420  # seconds for a part
 

@@ -25,6 +25,10 @@ class Unusable(Exception):
     """The suite cannot be run here; the text says what is missing."""
 
 
+class Elsewhere(Exception):
+    """What was to run over rustmx ran over something else, or not at all."""
+
+
 def environment(mpi, transport):
     """What selects the transport (rustmx, tcp, native) under this MPI."""
     env = {}
@@ -294,7 +298,7 @@ def carried(text, ranks):
 
 
 def prove(mpi, transport):
-    """Raises Unusable if two ranks with the very environment of a part do not talk over rustmx."""
+    """Raises Elsewhere if two ranks with the very environment of a part do not talk over rustmx."""
     if transport != "rustmx":
         return
     env = environment(mpi, transport) | {"FI_RUSTMX_STATS": "1"}
@@ -304,7 +308,7 @@ def prove(mpi, transport):
         code = run([*launcher(mpi, 2, env), python, "-c", PROOF], log, env=env, limit=60)
         text = log.read_text(errors="replace")
     if code != 0 or not carried(text, 2):
-        raise Unusable(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
+        raise Elsewhere(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
 
 
 def need(program, package):

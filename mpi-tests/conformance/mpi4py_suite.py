@@ -10,6 +10,7 @@ from record import Case, excludes
 NAME = "mpi4py"
 BASELINE = "native"
 PARTS = {f"{mpi}-{ranks}": f"{mpi}, {ranks} rank{'s' * (ranks > 1)}" for mpi in ("ompi5", "mpich") for ranks in (1, 2, 4, 5)}
+SHORT = ()
 LEFT_OUT_OF_ALL = ()
 TOP = WORK / "mpi4py"
 LIMIT = 1800  # seconds for the whole suite on this number of ranks; a test that hangs takes all of it

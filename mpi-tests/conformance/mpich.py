@@ -30,6 +30,7 @@ PARTS = {
     "topo": "topologies",
     "impls": "what concerns MPICH only",
 }
+SHORT = ("attr", "datatype", "errhan", "group", "info", "init", "mpi_t", "part", "pt2pt", "topo", "impls")
 LEFT_OUT_OF_ALL = ()
 
 TOP = WORK / "mpich"

@@ -132,14 +132,15 @@ def missing(suite, part, transport):
     return not kept or transport == "rustmx" and kept.get("library") != digest()
 
 
+def sums(records):
+    total = {result: sum(record["counts"][result] for record in records) for result in RESULTS}
+    left_out = total["notrun"] + total["excluded"] + total["elsewhere"]
+    return f"{total['pass']} passed, {total['fail']} failed, {left_out} excluded"
+
+
 def line(record):
-    counts = record["counts"]
-    left_out = counts["notrun"] + counts["excluded"] + counts["elsewhere"]
     transport = "" if record["transport"] == "rustmx" else f" ({record['transport']})"
-    return (
-        f"{record['suite']} {record['part']}{transport}: {counts['pass']} passed, "
-        f"{counts['fail']} failed, {left_out} excluded"
-    )
+    return f"{record['suite']} {record['part']}{transport}: {sums([record])}"
 
 
 def difference(suite, part, ours, theirs):
@@ -215,8 +216,8 @@ def table(suites):
             for case in record["cases"]:
                 if case["result"] == "excluded":
                     left_out.setdefault(case["detail"], []).append(f"`{case['name']}`")
-    sums = [totals[result] for result in RESULTS]
-    text = HEADER + "\n".join(rows) + f"\n| **all** | {len(rows)} parts | " + " | ".join(map(str, sums)) + " | | | | |\n"
+    numbers = [totals[result] for result in RESULTS]
+    text = HEADER + "\n".join(rows) + f"\n| **all** | {len(rows)} parts | " + " | ".join(map(str, numbers)) + " | | | | |\n"
     for title, body in (("Failures", failures), ("Fails elsewhere as well", elsewhere)):
         text += f"\n## {title}\n\n{body.rstrip()}\n" if body else ""
     if left_out:
