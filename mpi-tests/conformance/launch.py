@@ -179,7 +179,10 @@ def whereabouts(pid):
 
 
 class Watch:
-    """Notes where the ranks of a program stand that has run suspiciously long, once for each job."""
+    """Notes where the ranks of a program stand that has run suspiciously long: once, and not of all if
+    there are many, because gdb stops each for a second or more."""
+
+    RANKS = 4
 
     def __init__(self, top, after, log):
         self.top, self.after, self.log, self.seen = top, after, log, set()
@@ -187,7 +190,7 @@ class Watch:
     def look(self, everything=False):
         for pid in descendants(self.top):
             rank = rank_of(pid)
-            if rank is None or pid in self.seen or not everything and seconds_old(pid) < self.after:
+            if rank is None or int(rank) >= self.RANKS or pid in self.seen or not everything and seconds_old(pid) < self.after:
                 continue
             try:
                 program = Path(f"/proc/{pid}/cmdline").read_text().strip("\0").replace("\0", " ")
