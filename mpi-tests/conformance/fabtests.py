@@ -134,7 +134,8 @@ def parse(text, patterns, code):
         kind = {"Pass": "pass", "Notrun": "notrun", "Excluded": "excluded"}.get(result, "fail")
         detail = next((why for pattern, why in patterns if re.search(pattern, name)), "") if kind == "excluded" else ""
         if kind == "fail":
-            detail = block[:4000]
+            killed = "ended by a signal before its time: another runfabtests.sh on this machine?\n"
+            detail = (killed if re.search(r"runfabtests.sh: line \d+: +\d+ Killed", block) else "") + block[:4000]
         if name == "fi_ubertest":
             cases += uber(block)
         else:
