@@ -2,27 +2,36 @@
 # Runs other people's test suites over rustmx.
 #
 # Usage: ci/conformance.sh SUITE [PART...] [options]
-#        ci/conformance.sh all [options]
+#        ci/conformance.sh all|short [options]
 #        ci/conformance.sh table
 #
 #   SUITE        fabtests, mpich, mpi4py, imb, hpcc or netpipe; without a PART, all that --list does not
 #                mark "not in all"
+#   short        the parts that ci/test.sh runs: some 150 s with 2 cores
 #   table        write mpi-tests/CONFORMANCE.md from the results kept last
 #   --list       suites and parts
 #   --baseline   run each part over another transport first (mpich and fabtests: libfabric's tcp; mpi4py:
 #                what the MPI uses by itself inside a machine) and show what only one of the two passes
-#   --no-build   use what ci/setup.sh suites installed and target/release as they are
+#   --missing    only the parts without a result of this very library: goes on where a run was interrupted
+#   --no-build   use what ci/setup.sh suites installed, and the library, as they are
 #   --help
 #
-# The last line of a part is "SUITE PART: P passed, F failed, X excluded"; exits with 1 if any F is not
-# 0, with 2 if a part cannot be run at all. Excluded are the tests that the suite itself skips because the provider refuses
+# The last line of a part is "SUITE PART: P passed, F failed, X excluded". Exits with 2 if a part could not
+# be run at all (nothing is kept of it, the others are run) or the arguments make no sense, else with 1 if
+# any F is not 0, else with 0. More than one part end in a line with their sums. Excluded are the tests that the suite itself skips because the provider refuses
 # what they need, those in mpi-tests/conformance/*.exclude (each with a reason), and those that fail in the
 # last kept baseline of the part, too; the table tells the three apart.
+#
+# Every test, or the whole part where a suite runs them in one program, has a time limit. Where the ranks stood
+# when it came is in the result (their stacks, if gdb is there), and one line of it is printed. A part runs
+# alone: other load makes what spins in turns slow. The result says what load there was before.
 #
 # Each part first proves that what it runs uses rustmx. Programs run in PID and network namespaces of
 # their own, if the machine allows that: nothing is left behind, nothing leaves the machine.
 # Sources, builds, logs and results (target/conformance/results/SUITE/PART.TRANSPORT.json) are under
-# target/. The machine decides the time: with 2 cores, all takes some two hours, most of it mpich.
+# target/, or CONFORMANCE_TARGET if that is set (another worktree's); the library is that of target/release,
+# or of CARGO_TARGET_DIR, or with --no-build of CONFORMANCE_LIB_DIR. The machine decides the time: with 2
+# cores, all takes some two hours, most of it mpich.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -45,8 +54,12 @@ for argument; do
   esac
 done
 
+library=${CARGO_TARGET_DIR:-$root/target}
+export CONFORMANCE_LIB_DIR=${CONFORMANCE_LIB_DIR:-$library/release}
 if [ -n "$build" ]; then
-  "$root/ci/setup.sh" suites >&2
-  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi >&2)
+  "$root/ci/setup.sh" suites >&2 || exit 2
+  (cd "$root" && CARGO_TARGET_DIR=$library cargo build --release -p rustmx-fi >&2) || exit 2
+  CONFORMANCE_LIB_DIR=$library/release
+  arguments+=(--stamp)
 fi
 exec python3 "$root/ci/conformance.py" "${arguments[@]}"

@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
 
-all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build mpi)
+all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build mpi suites)
 
 describe() {
   case $1 in
@@ -44,6 +44,7 @@ describe() {
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     build) echo "the release library" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
+    suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
   esac
 }
 
@@ -149,6 +150,12 @@ step_mpi() {
   local options=(--lib-dir "$CARGO_TARGET_DIR/release")
   [ -z "$quick" ] || options+=(--quick)
   mpi-tests/run.sh "${options[@]}"
+}
+
+step_suites() {
+  # Sources and tools that nothing else here needs; fetched once. Without them the rest is still a test run.
+  ci/setup.sh suites || skip "ci/setup.sh suites cannot get what they need, see the lines above in the log" || return
+  ci/conformance.sh short
 }
 
 # ---- running them ----

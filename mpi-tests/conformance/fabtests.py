@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import record
-from launch import CORES, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
+from launch import CORES, Elsewhere, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
 from record import Case
 
 NAME = "fabtests"
@@ -30,13 +30,20 @@ for _set, _what in {
     PARTS[f"{_set}-b"] = f"{_what}, addresses exchanged out of band (-b)"
 PARTS["uber"] = "fi_ubertest with mpi-tests/conformance/rdm.test"
 # Quick has them.
+SHORT = ("unit", "uber")
 LEFT_OUT_OF_ALL = ("unit", "unit-b", "functional", "functional-b")
+
+# Seconds for one test; runfabtests.sh itself would give 120.
+LIMITS = {"uber": "300", "standard": "300"}
 
 TOP = WORK / "fabtests"
 BIN = TOP / "install/bin"
 
 
 def prepare():
+    if not apart():
+        # It ends every process of the machine whose name begins with fi_.
+        raise Unusable("runfabtests.sh needs a PID namespace of its own, and unshare is refused here")
     sources = sorted(TARGET.glob("src/mpich-*/modules/libfabric/fabtests"))
     if not sources:
         raise Unusable("no source of fabtests under target/src: run ci/setup.sh suites")
@@ -80,13 +87,10 @@ def prove(transport):
            f'{BIN}/fi_rdm_pingpong -I 5 -p rustmx -s 127.0.0.1 127.0.0.1; wait'
     run(["sh", "-c", pair], log, env=environment(transport) | {"FI_RUSTMX_STATS": "1"}, limit=30)
     if not carried(log.read_text(errors="replace"), 2):
-        raise Unusable(f"fi_rdm_pingpong did not use rustmx, log: {log}")
+        raise Elsewhere(f"fi_rdm_pingpong did not use rustmx, log: {log}")
 
 
 def run_part(part, transport):
-    if not apart():
-        # It ends every process of the machine whose name begins with fi_.
-        raise Unusable("runfabtests.sh needs a PID namespace of its own, and unshare is refused here")
     prove(transport)
     base, in_band = part.removesuffix("-b"), not part.endswith("-b")
     patterns = record.excludes(NAME) + ([] if in_band else record.excludes(f"{NAME}-b"))
@@ -96,7 +100,7 @@ def run_part(part, transport):
     plain = logs / f"{part}.exclude"
     plain.write_text("".join(f"{pattern}\n" for pattern, _ in patterns) or "no-test-has-this-name\n")
     command = [BIN / "runfabtests.sh", "-vvv", "-t", SETS[base], "-f", plain, "-p", BIN]
-    command += ["-T", "300" if base == "uber" else "60"]
+    command += ["-T", LIMITS.get(base, "120")]
     if not in_band:
         # Without a source address both sides would ask for the same service.
         command += ["-b", "-L", "-s 127.0.0.1", "-C", "-s 127.0.0.1"]
@@ -104,7 +108,7 @@ def run_part(part, transport):
         command += ["-u", record.HERE / "rdm.test"]
     command.append(PROVIDERS[transport])
     log = logs / f"{part}.log"
-    code = run(command, log, env=environment(transport), cwd=logs, limit=3600, label=f"fabtests {part}")
+    code = run(command, log, env=environment(transport), cwd=logs, limit=5400, label=f"fabtests {part}")
     return parse(log.read_text(errors="replace"), patterns, code)
 
 
@@ -130,7 +134,8 @@ def parse(text, patterns, code):
         kind = {"Pass": "pass", "Notrun": "notrun", "Excluded": "excluded"}.get(result, "fail")
         detail = next((why for pattern, why in patterns if re.search(pattern, name)), "") if kind == "excluded" else ""
         if kind == "fail":
-            detail = block[:4000]
+            killed = "ended by a signal before its time: another runfabtests.sh on this machine?\n"
+            detail = (killed if re.search(r"runfabtests.sh: line \d+: +\d+ Killed", block) else "") + block[:4000]
         if name == "fi_ubertest":
             cases += uber(block)
         else:

@@ -10,6 +10,7 @@ NAME = "hpcc"
 # Ranks: the process grid of HPL and PTRANS.
 GRIDS = {"ompi4-2": (1, 2), "ompi4-4": (2, 2)}
 PARTS = {part: f"Open MPI 4, {p * q} ranks" for part, (p, q) in GRIDS.items()}
+SHORT = ("ompi4-2",)
 LEFT_OUT_OF_ALL = ()
 INPUT = """HPLinpack benchmark input file
 rustmx conformance

@@ -11,16 +11,22 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "target"
+# Another worktree's, for example: what is there was installed for the path it has.
+TARGET = Path(os.environ.get("CONFORMANCE_TARGET", ROOT / "target"))
 VENVS = TARGET / "venv"
 WORK = TARGET / "conformance"
-LIBRARY_DIR = TARGET / "release"
+LIBRARY_DIR = Path(os.environ.get("CONFORMANCE_LIB_DIR", TARGET / "release"))
 CORES = len(os.sched_getaffinity(0))
 BEAT = 15  # seconds between two progress lines
+LOOK = 4  # seconds between two looks for ranks that run too long
 
 
 class Unusable(Exception):
     """The suite cannot be run here; the text says what is missing."""
+
+
+class Elsewhere(Exception):
+    """What was to run over rustmx ran over something else, or not at all."""
 
 
 def environment(mpi, transport):
@@ -115,13 +121,115 @@ def last_line(path):
     return next((line.strip()[:80] for line in reversed(lines) if line.strip()), "")
 
 
-def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alone=True, at=None):
+def descendants(top):
+    """The PIDs of all processes below top, in the order of their starts."""
+    below = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        below.setdefault(int(after[1]), []).append(int(entry.parent.name))
+    found, stack = [], [top]
+    while stack:
+        children = below.get(stack.pop(), [])
+        found += children
+        stack += children
+    return sorted(found)
+
+
+def seconds_old(pid):
+    try:
+        begun = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - begun / os.sysconf("SC_CLK_TCK")
+
+
+def rank_of(pid):
+    """The rank that its launcher gave a process, or None if it is no rank."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    env = dict(word.partition("=")[::2] for word in words)
+    return next((env[name] for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK") if name in env), None)
+
+
+def whereabouts(pid):
+    """Where the threads of a process stand: their stacks if gdb is there, else what the kernel knows."""
+    if shutil.which("gdb"):
+        ask = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all bt 16"]
+        try:
+            text = subprocess.run(ask, capture_output=True, text=True, errors="replace", timeout=15).stdout
+        except subprocess.TimeoutExpired:
+            text = ""
+        frames = [line[:150] for line in text.splitlines() if re.match(r"Thread \d|#\d", line)]
+        if frames:
+            return frames
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        try:
+            state = task.joinpath("stat").read_text().rpartition(")")[2].split()
+            lines.append(f"thread {task.name}: {state[0]}, {int(state[11]) + int(state[12])} ticks, "
+                         f"in {task.joinpath('wchan').read_text() or '?'}")
+        except OSError:
+            pass
+    return lines
+
+
+class Watch:
+    """Notes where the ranks of a program stand that has run suspiciously long: once, and not of all if
+    there are many, because gdb stops each for a second or more."""
+
+    RANKS = 4
+
+    def __init__(self, top, after, log):
+        self.top, self.after, self.log, self.seen = top, after, log, set()
+
+    def look(self, everything=False):
+        for pid in descendants(self.top):
+            rank = rank_of(pid)
+            if rank is None or int(rank) >= self.RANKS or pid in self.seen or not everything and seconds_old(pid) < self.after:
+                continue
+            try:
+                program = Path(f"/proc/{pid}/cmdline").read_text().strip("\0").replace("\0", " ")
+            except OSError:
+                continue
+            if Path(program.split(" ")[0]).name in ("mpiexec", "mpirun", "prterun", "orted", "hydra_pmi_proxy", "sh"):
+                continue
+            self.seen.add(pid)
+            with open(self.log, "a") as file:
+                print(f"== {program}: rank {rank}, {seconds_old(pid):.0f} s old", *whereabouts(pid), sep="\n", file=file)
+
+
+def stuck(log, program=""):
+    """What a Watch noted of this program: the text for a failure's detail."""
+    path = log.with_suffix(".stuck")
+    text = path.read_text(errors="replace") if path.exists() else ""
+    blocks = [block for block in re.split(r"^== ", text, flags=re.M)[1:] if program in block.partition(":")[0]]
+    return "".join(f"== {block}" for block in blocks)
+
+
+def standing(text):
+    """One line of what stuck() returned: each rank and the innermost call of MPI that it is in."""
+    found = []
+    for block in re.split(r"^== ", text, flags=re.M)[1:]:
+        rank = re.search(r": rank (\d+), ", block)
+        call = re.search(r"\bP?(MPIX?_[A-Z]\w+)", block.partition("\n")[2])
+        found.append(f"rank {rank[1] if rank else '?'} in {call[1] if call else 'no call of MPI'}")
+    return ", ".join(found)
+
+
+def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alone=True, at=None, watch=None):
     """Runs a command with its output in log (and its standard error in errors, if given). Returns its
-    exit code, 124 if it was ended after limit seconds. at() says where it is, else the log's last line."""
+    exit code, 124 if it was ended after limit seconds. at() says where it is, else the log's last line.
+    Where ranks stand that are older than watch seconds, or when the limit comes, is left for stuck()."""
     begun = time.monotonic()
     env = env or {}
     argv = [str(word) for word in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.with_suffix(".stuck").unlink(missing_ok=True)
     # Launchers name their session directories by PID, and PIDs of one namespace come again in the next.
     with (
         tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as temporary,
@@ -137,8 +245,10 @@ def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alon
             stderr=err if errors else subprocess.STDOUT,
             start_new_session=True,
         )
+        watcher = Watch(child.pid, watch, log.with_suffix(".stuck"))
         try:
             beat = begun + BEAT
+            look = begun + LOOK
             while True:
                 try:
                     return child.wait(0.2)
@@ -146,7 +256,11 @@ def run(argv, log, *, env=None, cwd=None, limit=600, label="", errors=None, alon
                     pass
                 now = time.monotonic()
                 if now - begun > limit:
+                    watcher.look(everything=True)
                     return 124
+                if watch and now > look:
+                    watcher.look()
+                    look = time.monotonic() + LOOK
                 if now > beat:
                     beat = now + BEAT
                     say(f"{label}: {now - begun:.0f} s, at: {at() if at else last_line(log)}")
@@ -187,7 +301,7 @@ def carried(text, ranks):
 
 
 def prove(mpi, transport):
-    """Raises Unusable if two ranks with the very environment of a part do not talk over rustmx."""
+    """Raises Elsewhere if two ranks with the very environment of a part do not talk over rustmx."""
     if transport != "rustmx":
         return
     env = environment(mpi, transport) | {"FI_RUSTMX_STATS": "1"}
@@ -197,7 +311,7 @@ def prove(mpi, transport):
         code = run([*launcher(mpi, 2, env), python, "-c", PROOF], log, env=env, limit=60)
         text = log.read_text(errors="replace")
     if code != 0 or not carried(text, 2):
-        raise Unusable(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
+        raise Elsewhere(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
 
 
 def need(program, package):

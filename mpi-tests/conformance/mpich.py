@@ -4,7 +4,7 @@ import re
 import shutil
 
 import record
-from launch import CORES, TARGET, Unusable, VENVS, WORK, build, environment, prove, run
+from launch import CORES, TARGET, Unusable, VENVS, WORK, build, environment, prove, run, stuck
 from record import Case
 
 NAME = "mpich"
@@ -30,12 +30,13 @@ PARTS = {
     "topo": "topologies",
     "impls": "what concerns MPICH only",
 }
+SHORT = ("attr", "datatype", "errhan", "group", "info", "init", "mpi_t", "part", "pt2pt", "topo", "impls")
 LEFT_OUT_OF_ALL = ()
 
 TOP = WORK / "mpich"
 LIST = "testlist.conformance"
-# For one test, unless the suite itself gives it another; a test that the suite gives more than
-# LONGEST is given LONGEST.
+# Seconds for one test: what the suite gives it, or USUAL, and more if ranks share cores (what spins at a
+# barrier then waits for time slices); never more than LONGEST.
 USUAL, LONGEST = 90, 240
 
 
@@ -98,11 +99,12 @@ def case_name(directory, words):
 
 def limited(words):
     """The entry with its time limit within ours."""
-    limits = [w for w in words if w.startswith("timeLimit=")]
-    rest = [w for w in words if w not in limits]
+    limits = [int(w.partition("=")[2]) for w in words if w.startswith("timeLimit=")]
+    rest = [w for w in words if not w.startswith("timeLimit=")]
     # The first two words are the program and its ranks; a key needs both.
     rest = rest if len(rest) > 1 else [*rest, "2"]
-    return rest + [f"timeLimit={min(int(limit.partition('=')[2]), LONGEST)}" for limit in limits[-1:]]
+    turns = -(-int(rest[1]) // CORES)
+    return rest + [f"timeLimit={min(max(USUAL, *limits, 0) * turns, LONGEST)}"]
 
 
 def listed(lists, directory):
@@ -146,9 +148,15 @@ def run_part(part, transport):
     command = [TOP / "build/runtests", f"-srcdir={source()}", f"-tests={LIST}", f"-testdirs={part}"]
     command += [f"-mpiexec={VENVS / 'mpich/bin/mpiexec'}", f"-junitfile={junit}"]
     env = environment("mpich", transport) | {"MPITEST_CLEANUP": "0", "MPITEST_TIMEOUT": str(USUAL)}
-    run(command, logs / f"{part}.log", env=env, cwd=TOP / "build", limit=7200, label=label,
+    log = logs / f"{part}.log"
+    run(command, log, env=env, cwd=TOP / "build", limit=7200, label=label, watch=USUAL - 15,
         at=lambda: progress(junit, len(expected)))
-    return parse(junit.read_text(errors="replace") if junit.exists() else "", expected)
+    cases = parse(junit.read_text(errors="replace") if junit.exists() else "", expected)
+    for case in cases:
+        if case.result == "fail" and "TIMED OUT" in case.detail:
+            program = case.name.split()[0].rpartition("/")[2]
+            case.detail += "\n" + stuck(log, program)[-6000:]
+    return cases
 
 
 def progress(junit, total):

@@ -1,6 +1,7 @@
 """Results of a part: kept as JSON, compared with a baseline, shown as a table."""
 
 import fnmatch
+import hashlib
 import json
 import subprocess
 from dataclasses import asdict, dataclass
@@ -52,11 +53,30 @@ def load(suite, part, transport):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def commit():
-    """The commit that was built, with + if the tree had changes in it."""
+def library():
+    return next(iter(LIBRARY_DIR.glob("*rustmx*fi.so")), None)
+
+
+def digest():
+    return hashlib.sha256(library().read_bytes()).hexdigest()
+
+
+def stamp():
+    return LIBRARY_DIR / "rustmx-commit"
+
+
+def write_stamp():
+    """Right after a build: the commit of the tree, with + if what is built from had changes in it."""
     run = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout
     changed = run("status", "--porcelain", "provider", "capi", "include", "Cargo.toml", "Cargo.lock")
-    return run("rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
+    name = (run("rev-parse", "--short", "HEAD").strip() or "?") + ("+" if changed.strip() else "")
+    stamp().write_text(f"{name} {digest()}\n")
+
+
+def commit():
+    """What the library was built from, if it is the one that ci/conformance.sh built last."""
+    words = stamp().read_text().split() if stamp().exists() else []
+    return words[0] if words[1:] == [digest()] else "unknown"
 
 
 def compare(cases, baseline):
@@ -67,7 +87,30 @@ def compare(cases, baseline):
             case.result = "elsewhere"
 
 
-def save(suite, part, transport, versions, cases, seconds):
+def compare_kept(suite, part, baseline):
+    """The kept result of a part after a comparison with a newer baseline."""
+    record = load(suite, part, "rustmx")
+    cases = [Case(**case) for case in record["cases"]]
+    compare(cases, baseline)
+    return keep(record | with_counts(cases))
+
+
+def with_counts(cases):
+    counts = {result: sum(case.result == result for case in cases) for result in RESULTS}
+    return {"counts": counts, "cases": [asdict(case) for case in cases]}
+
+
+def keep(record):
+    """Whole or not at all: --missing takes what is there for done."""
+    path = place(record["suite"], record["part"], record["transport"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record, indent=1) + "\n")
+    fresh.rename(path)
+    return record
+
+
+def save(suite, part, transport, versions, cases, seconds, load):
     if transport == "rustmx":
         versions = {"rustmx": commit()} | versions
     record = {
@@ -76,24 +119,28 @@ def save(suite, part, transport, versions, cases, seconds):
         "transport": transport,
         "date": date.today().isoformat(),
         "seconds": round(seconds),
+        "load": round(load, 1),  # of the machine before the part began
+        "library": digest() if transport == "rustmx" else "",
         "versions": versions,
-        "counts": {result: sum(case.result == result for case in cases) for result in RESULTS},
-        "cases": [asdict(case) for case in cases],
     }
-    path = place(suite, part, transport)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    return record
+    return keep(record | with_counts(cases))
+
+
+def missing(suite, part, transport):
+    """Whether a part has no result of this very library (or none at all over another transport)."""
+    kept = load(suite, part, transport)
+    return not kept or transport == "rustmx" and kept.get("library") != digest()
+
+
+def sums(records):
+    total = {result: sum(record["counts"][result] for record in records) for result in RESULTS}
+    left_out = total["notrun"] + total["excluded"] + total["elsewhere"]
+    return f"{total['pass']} passed, {total['fail']} failed, {left_out} excluded"
 
 
 def line(record):
-    counts = record["counts"]
-    left_out = counts["notrun"] + counts["excluded"] + counts["elsewhere"]
     transport = "" if record["transport"] == "rustmx" else f" ({record['transport']})"
-    return (
-        f"{record['suite']} {record['part']}{transport}: {counts['pass']} passed, "
-        f"{counts['fail']} failed, {left_out} excluded"
-    )
+    return f"{record['suite']} {record['part']}{transport}: {sums([record])}"
 
 
 def difference(suite, part, ours, theirs):
@@ -111,34 +158,71 @@ HEADER = """# Other people's suites over rustmx
 
 Written by `ci/conformance.sh table` from what `ci/conformance.sh SUITE PART` measured last; `ci/conformance.sh --help`
 says how a part is run. *refused*: the suite itself skipped the test, because it needs what the provider does not offer (endpoints of type
-`FI_EP_MSG` or `FI_EP_DGRAM`, shared contexts …) or what the machine lacks; *excluded*: listed with its reason in `mpi-tests/conformance/`;
-*fails elsewhere*: fails over the transport of the column *beside* in the same way.
+`FI_EP_MSG` or `FI_EP_DGRAM` …) or what the machine lacks; *excluded*: listed with its reason in `mpi-tests/conformance/`;
+*fails elsewhere*: fails over the transport of the column *beside* in the same way. The commit of rustmx is that of the library that
+was run, with `+` if it was built from changes that were in no commit.
 
 | suite | part | passed | failed | refused | excluded | fails elsewhere | beside | seconds | date | versions |
 |---|---|---:|---:|---:|---:|---:|---|---:|---|---|
 """
+LISTED = 12  # lines for one part
+
+
+def grouped(names):
+    """Tests as lines of a list; those of one class of mpi4py's are one line."""
+    classes = {}
+    for name in names:
+        above, dot, test = name.rpartition(".")
+        key = above if dot and name.startswith("test_") else name
+        classes.setdefault(key, []).append(test)
+    lines = []
+    for key, tests in classes.items():
+        more = f": {', '.join(tests[:3])}{' …' if len(tests) > 3 else ''} ({len(tests)})" if key not in names else ""
+        lines.append(f"* `{key}`{more}")
+    return lines
+
+
+def folded(title, names):
+    if not names:
+        return ""
+    lines = grouped(names)
+    if len(lines) > LISTED:
+        lines = [*lines[:LISTED], f"* and {len(lines) - LISTED} more"]
+    return f"<details><summary>{title}: {len(names)}</summary>\n\n" + "\n".join(lines) + "\n\n</details>\n\n"
 
 
 def table(suites):
     """The table of all kept records, in the order of the suites' own lists of parts."""
-    rows, failures = [], []
+    rows, failures, elsewhere, left_out, totals = [], "", "", {}, dict.fromkeys(RESULTS, 0)
     for suite in suites:
         for part in suite.PARTS:
             record = load(suite.NAME, part, "rustmx")
             if not record:
                 continue
             counts = record["counts"]
+            for result in RESULTS:
+                totals[result] += counts[result]
             beside = getattr(suite, "BASELINE", None)
             other = load(suite.NAME, part, beside) if beside else None
             versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
             cells = [suite.NAME, part, counts["pass"], counts["fail"], counts["notrun"], counts["excluded"]]
-            cells += [counts["elsewhere"], f"{beside}: {other['counts']['pass']} passed" if other else ""]
+            shown = f"{beside}: {other['counts']['pass']} passed, {other['counts']['fail']} failed" if other else ""
+            cells += [counts["elsewhere"], shown]
             cells += [record["seconds"], record["date"], versions]
             rows.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-            failures += [
-                f"* {suite.NAME} {part}: `{case['name']}`" for case in record["cases"] if case["result"] == "fail"
-            ]
-    text = HEADER + "\n".join(rows) + "\n"
-    if failures:
-        text += "\n## Failures\n\n" + "\n".join(failures) + "\n"
+            named = lambda result: [case["name"] for case in record["cases"] if case["result"] == result]
+            failures += folded(f"{suite.NAME} {part}", named("fail"))
+            elsewhere += folded(f"{suite.NAME} {part}", named("elsewhere"))
+            for case in record["cases"]:
+                if case["result"] == "excluded":
+                    left_out.setdefault(case["detail"], []).append(f"`{case['name']}`")
+    numbers = [totals[result] for result in RESULTS]
+    text = HEADER + "\n".join(rows) + f"\n| **all** | {len(rows)} parts | " + " | ".join(map(str, numbers)) + " | | | | |\n"
+    for title, body in (("Failures", failures), ("Fails elsewhere as well", elsewhere)):
+        text += f"\n## {title}\n\n{body.rstrip()}\n" if body else ""
+    if left_out:
+        text += "\n## Excluded\n\n"
+        for why, names in left_out.items():
+            some = ", ".join(dict.fromkeys(names))
+            text += f"* {some}: {why}\n"
     return text
