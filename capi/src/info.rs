@@ -77,7 +77,7 @@ const PROTOCOL_VERSION: u32 = 1;
 const TAG_FORMAT: u64 = u64::MAX;
 
 /// Sizes we give when none are asked for, and the largest that may be asked for. Queues grow: the limits are plausibility.
-const DEFAULT_SIZE: usize = 1024;
+pub(crate) const DEFAULT_SIZE: usize = 1024;
 const MAX_SIZE: usize = 1 << 20;
 /// Objects in a domain: limited by memory only.
 const MANY: usize = 1 << 16;

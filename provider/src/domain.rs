@@ -308,6 +308,14 @@ impl Domain {
         }
     }
 
+    /// A lower bound of the sends, reads, writes and atomics that [`Error::Again`] will not answer, whichever peer they go to.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the endpoint is enabled.
+    pub fn ep_send_room(&self, ep: EpId) -> Result<usize> {
+        self.eps.get(ep.0).ok_or(Error::Invalid)?.send_room()
+    }
+
     /// Sends a message.
     #[inline]
     pub fn send(&mut self, ep: EpId, args: &SendArgs<'_>) -> Result<()> {

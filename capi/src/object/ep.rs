@@ -12,7 +12,7 @@ use super::{Uses, fid as slots};
 use crate::abi::endpoint::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
-use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, object, reclaim, refuse, status};
+use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, count, hand_out, object, reclaim, refuse, status};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
@@ -30,6 +30,12 @@ pub(crate) struct Ep {
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
     op_flags_changed: AtomicBool,
+    /// `size` of the attributes it was opened with, (transmit, receive).
+    pub(super) sizes: (usize, usize),
+    /// This is an alias (fi_ep_alias): another handle of the endpoint that this keeps from being closed.
+    alias_of: Option<Uses>,
+    /// Its aliases.
+    aliases: Uses,
     /// Keeps what is bound to it, and its domain, from being closed.
     bound: Mutex<Vec<Uses>>,
     _domain: Uses,
@@ -68,24 +74,61 @@ impl Ep {
             service: unsafe { info::service_of(i)? },
         };
         Ok(Ep {
-            head: fid_ep {
-                fid: slots::header(FI_CLASS_EP, context, &FID),
-                ops: &OPS,
-                cm: &ops::cm::OPS,
-                msg: &ops::msg::OPS,
-                rma: &ops::rma::OPS,
-                tagged: &ops::tagged::OPS,
-                atomic: &ops::atomic::OPS,
-                // FI_COLLECTIVE is not offered; libfabric tests this pointer before it calls through it.
-                collective: core::ptr::null(),
-            },
+            head: Self::head(context),
             id: domain.cell.control()?.ep_open(wanted)?,
             cell: domain.cell.clone(),
             op_flags: Mutex::new((tx_flags, rx_flags)),
             op_flags_changed: AtomicBool::new(false),
+            sizes: (
+                tx.map(|t| t.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
+                rx.map(|r| r.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
+            ),
+            alias_of: None,
+            aliases: Uses::default(),
             bound: Mutex::default(),
             _domain: domain.uses.clone(),
         })
+    }
+
+    fn head(context: *mut c_void) -> fid_ep {
+        fid_ep {
+            fid: slots::header(FI_CLASS_EP, context, &FID),
+            ops: &OPS,
+            cm: &ops::cm::OPS,
+            msg: &ops::msg::OPS,
+            rma: &ops::rma::OPS,
+            tagged: &ops::tagged::OPS,
+            atomic: &ops::atomic::OPS,
+            // FI_COLLECTIVE is not offered; libfabric tests this pointer before it calls through it.
+            collective: core::ptr::null(),
+        }
+    }
+
+    /// Another handle of this endpoint, with other default flags for one direction (fi_endpoint(3), fi_ep_alias).
+    fn alias(&self, flags: u64) -> Answer<Ep> {
+        let alias = Ep {
+            head: Self::head(self.head.fid.context),
+            cell: self.cell.clone(),
+            id: self.id,
+            op_flags: Mutex::new(*self.op_flags.lock()),
+            op_flags_changed: AtomicBool::new(false),
+            sizes: self.sizes,
+            alias_of: Some(self.alias_of.as_ref().unwrap_or(&self.aliases).clone()),
+            aliases: Uses::default(),
+            bound: Mutex::default(),
+            _domain: self._domain.clone(),
+        };
+        alias.set_op_flags(flags)?;
+        Ok(alias)
+    }
+
+    pub(super) fn min_multi_recv(&self) -> Answer<usize> {
+        Ok(self.cell.control()?.ep_min_multi_recv(self.id))
+    }
+
+    pub(super) fn set_min_multi_recv(&self, bytes: usize) -> Answer<()> {
+        self.cell.control()?.ep_set_min_multi_recv(self.id, bytes);
+        Ok(())
     }
 
     /// Posts a send.
@@ -97,7 +140,6 @@ impl Ep {
         Ok(self.cell.data()?.send(self.id, &args)?)
     }
 
-    /// Posts a receive.
     /// Reads or writes a peer's memory.
     pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
         self.default_tx_flags(&mut args.flags);
@@ -116,6 +158,7 @@ impl Ep {
         }
     }
 
+    /// Posts a receive.
     #[inline]
     pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
         if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
@@ -205,6 +248,12 @@ impl Ep {
                 // SAFETY: a `uint64_t` (fi_endpoint(3)).
                 self.set_op_flags(unsafe { *flags })
             }
+            FI_ALIAS => {
+                // SAFETY: a structure that lives during the call (fi_endpoint(3)).
+                let asked = unsafe { attr(arg.cast::<fi_alias>()) }.ok_or(Errno(FI_EINVAL))?;
+                // SAFETY: a place for the handle (fi_endpoint(3)).
+                unsafe { hand_out(asked.fid, self.alias(asked.flags)?) }
+            }
             _ => refuse(FI_ENOSYS),
         }
     }
@@ -227,6 +276,14 @@ impl Ep {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live endpoint.
     let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
+        if ep.aliases.any() {
+            return refuse(FI_EBUSY);
+        }
+        if ep.alias_of.is_some() {
+            // SAFETY: the client gives the handle up (fi_close(3)); the endpoint stays.
+            drop(unsafe { reclaim::<Ep>(fid) });
+            return Ok(());
+        }
         match ep.cell.control().and_then(|mut d| d.ep_close(ep.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),
@@ -244,7 +301,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint, an argument that suits the command. FI_ALIAS is among the refused ones.
+    // SAFETY: fi_endpoint(3): a live endpoint, an argument that suits the command.
     unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.control(command, arg))) }
 }
 
@@ -259,33 +316,13 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
 }
 
 unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint.
-    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
-        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
-            return refuse(FI_ENOPROTOOPT);
-        }
-        let now = ep.cell.control()?.ep_min_multi_recv(ep.id);
-        // SAFETY: `value` holds `*len` bytes (fi_endpoint(3)).
-        unsafe { copy_out(&now.to_ne_bytes(), value, len) }
-    });
-    status(answer)
+    // SAFETY: fi_endpoint(3): a live endpoint, a buffer of `*len` bytes.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.get_option(level, name, value, len))) }
 }
 
 unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint.
-    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
-        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
-            return refuse(FI_ENOPROTOOPT);
-        }
-        if value.is_null() || len != size_of::<usize>() {
-            return refuse(FI_EINVAL);
-        }
-        // SAFETY: `value` holds `len` bytes, which is a size_t's worth.
-        let new = unsafe { value.cast::<usize>().read_unaligned() };
-        ep.cell.control()?.ep_set_min_multi_recv(ep.id, new);
-        Ok(())
-    });
-    status(answer)
+    // SAFETY: fi_endpoint(3): a live endpoint, a value of `len` bytes.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.set_option(level, name, value, len))) }
 }
 
 // Contexts of scalable endpoints: there are none.
@@ -310,12 +347,14 @@ unsafe extern "C" fn rx_ctx(
     -FI_ENOSYS
 }
 
-// Deprecated queries; our queues grow, so there is no number to give.
+// Deprecated queries (fi_endpoint(3)): lower bounds of what may be posted before -FI_EAGAIN.
 
-unsafe extern "C" fn rx_size_left(_ep: *mut fid_ep) -> isize {
-    -(FI_ENOSYS as isize)
+unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: fi_endpoint(3): a live endpoint. Posted receives are limited by memory only: the size that it was opened with.
+    count(unsafe { object::<Ep, _>(ep) }.and_then(|ep| ep.cell.control()?.ep_send_room(ep.id).map(|_| ep.sizes.1).map_err(Errno::from)))
 }
 
-unsafe extern "C" fn tx_size_left(_ep: *mut fid_ep) -> isize {
-    -(FI_ENOSYS as isize)
+unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: fi_endpoint(3): a live endpoint.
+    count(unsafe { object::<Ep, _>(ep) }.and_then(|ep| Ok(ep.cell.control()?.ep_send_room(ep.id)?)))
 }

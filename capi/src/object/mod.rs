@@ -10,6 +10,7 @@ pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fid;
 pub(crate) mod mr;
+mod options;
 pub(crate) mod poll;
 pub(crate) mod progress;
 pub(crate) mod wait;

@@ -147,6 +147,16 @@ impl Endpoint {
         }
     }
 
+    /// Operations that may still be posted before one is answered with [`Error::Again`], whichever peer they go to.
+    pub(crate) fn send_room(&self) -> Result<usize> {
+        self.name()?;
+        let room = |id| {
+            let peer = self.peers.get(id);
+            BACKLOG.saturating_sub(peer.backlog.len()).min(peer.one_sided.room())
+        };
+        Ok(self.peers.ids().map(room).min().unwrap_or(BACKLOG))
+    }
+
     #[cold]
     fn not_started(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
         self.depart(out, id, Error::Corrupt);
