@@ -6,7 +6,7 @@
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
-use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs};
+use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, SharedRx};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::peer::av::AddressVector;
@@ -38,7 +38,11 @@ pub struct Domain {
     cqs: Slab<Cq>,
     cntrs: Slab<Counter>,
     eps: Slab<Endpoint>,
+    contexts: Slab<SharedRx>,
     regions: Regions,
+    deferred: Deferred,
+    /// There are shared contexts or deferred work: turns are longer.
+    unusual: bool,
     idle: u64,
     yields: Yield,
     /// The last turn was idle, and others wait for the core.
@@ -52,9 +56,16 @@ macro_rules! lend {
     };
 }
 
+mod deferred;
+mod explain;
+mod shared;
 mod sleep;
 
+pub use deferred::{Deferral, Tell, Work};
+pub use explain::{Movement, Plan};
 pub use sleep::Nap;
+
+use deferred::Deferred;
 
 impl Domain {
     /// An empty domain.
@@ -70,7 +81,7 @@ impl Domain {
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false, bed: Default::default() }
+        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
@@ -80,8 +91,12 @@ impl Domain {
             return;
         }
         let mut work = 0;
-        for (_, ep) in &mut self.eps {
-            work += ep.progress(lend!(self));
+        if self.unusual {
+            work = self.unusual_turn();
+        } else {
+            for (_, ep) in &mut self.eps {
+                work += ep.progress(lend!(self));
+            }
         }
         if work > 0 {
             self.idle = 0;
@@ -91,6 +106,17 @@ impl Domain {
         if self.idle > self.config.spin {
             self.idle_turn();
         }
+    }
+
+    /// The turn of a domain with shared contexts or deferred work.
+    #[cold]
+    fn unusual_turn(&mut self) -> usize {
+        let work = self.each(|ep, out| ep.progress(out));
+        work + if self.deferred.is_empty() { 0 } else { self.run_deferred() }
+    }
+
+    fn look_for_the_unusual(&mut self) {
+        self.unusual = !self.contexts.is_empty() || !self.deferred.is_empty();
     }
 
     #[inline(never)]
@@ -190,24 +216,32 @@ impl Domain {
         }
     }
 
+    /// The client changes a counter: deferred work may be due.
+    fn set_by_client(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
+        self.cntr(cntr, change);
+        if !self.deferred.is_empty() && !fork::in_child() {
+            self.run_deferred();
+        }
+    }
+
     /// Adds to the successes.
     pub fn cntr_add(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.ok = c.ok.wrapping_add(n));
+        self.set_by_client(cntr, |c| c.ok = c.ok.wrapping_add(n));
     }
 
     /// Adds to the failures.
     pub fn cntr_add_err(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.err = c.err.wrapping_add(n));
+        self.set_by_client(cntr, |c| c.err = c.err.wrapping_add(n));
     }
 
     /// Sets the successes.
     pub fn cntr_set(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.ok = n);
+        self.set_by_client(cntr, |c| c.ok = n);
     }
 
     /// Sets the failures.
     pub fn cntr_set_err(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.err = n);
+        self.set_by_client(cntr, |c| c.err = n);
     }
 
     /// Opens an endpoint.
@@ -260,6 +294,7 @@ impl Domain {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        self.check_vectors(ep)?;
         let table = self.regions.table_address();
         let endpoint = self.ep(ep)?;
         endpoint.enable(table)?;
@@ -281,9 +316,21 @@ impl Domain {
 
     /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.
     pub fn ep_close(&mut self, ep: EpId) -> Result<()> {
-        let Some(closing) = self.eps.get_mut(ep.0) else { return Err(Error::Invalid) };
+        if !self.eps.contains(ep.0) {
+            return Err(Error::Invalid);
+        }
+        self.forget_deferred(ep);
         if !fork::in_child() {
-            closing.close(lend!(self));
+            self.with_books(ep.0, |closing, out| {
+                closing.close(out);
+                if closing.context().is_some() {
+                    closing.leave(out);
+                }
+            });
+        }
+        let Some(closing) = self.eps.get_mut(ep.0) else { return Err(Error::Invalid) };
+        if let Some(context) = closing.context().and_then(|c| self.contexts.get_mut(c)) {
+            context.members -= 1;
         }
         let (cqs, cntrs) = closing.bindings();
         for cq in cqs {
@@ -345,7 +392,7 @@ impl Domain {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.rma(lend!(self), args)
+        ep.rma(lend!(self), args, None)
     }
 
     /// Combines values in memory of a peer with ours (fi_atomic(3)).
@@ -357,7 +404,7 @@ impl Domain {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.atomic(lend!(self), args)
+        ep.atomic(lend!(self), args, None)
     }
 
     /// Lets peers reach memory under a key, or under an unused key if none is given (fi_mr(3)). Returns the key.
@@ -389,10 +436,13 @@ impl Domain {
         self.regions.bind_counter(key, cntr)
     }
 
-    /// Cancels a posted receive.
+    /// Cancels a posted receive, or a triggered operation that was not started.
     pub fn cancel(&mut self, ep: EpId, ctx: UserCtx) -> Result<()> {
-        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.cancel(lend!(self), ctx)
+        let posted = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?.cancel(lend!(self), ctx);
+        match posted {
+            Err(Error::NoMessage) if !self.deferred.is_empty() => self.cancel_triggered(ep, ctx),
+            other => other,
+        }
     }
 }
 

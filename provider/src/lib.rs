@@ -39,7 +39,7 @@ pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
     completion::waiter::Waiter,
     config::Config,
-    domain::{Domain, Nap},
+    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Work},
     endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},
@@ -48,6 +48,7 @@ pub use self::{
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     protocol::one_sided::{MAX_PLACES, Order},
     region::Region,
+    stats::Stats,
     region::execute::{MAX_BYTES as ATOMIC_MAX, is_valid as is_valid_atomic},
     sys::cpu::yield_core,
     sys::event::EventFd,
@@ -55,6 +56,6 @@ pub use self::{
     sys::poller::Poller,
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
-        MAX_MSG, OpFlags, RemoteSeg, UserCtx,
+        MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,
     },
 };

@@ -2,7 +2,7 @@
 //! endpoint needs back when it is done. Protocols carry these; only the endpoint turns them into completions.
 
 use crate::mem::user::{UserIov, UserSeg};
-use crate::types::{CompFlags, Level, UserCtx};
+use crate::types::{CntrId, CompFlags, Level, UserCtx};
 use std::num::NonZeroU32;
 
 /// A message to be sent, borrowed from the caller.
@@ -34,6 +34,8 @@ pub struct SendReq {
     pub quiet: bool,
     /// What the entry says it was.
     pub flags: CompFlags,
+    /// Deferred work.
+    pub aside: Option<Aside>,
 }
 
 /// Where a matched message goes, and what its completion needs.
@@ -49,6 +51,26 @@ pub struct RecvReq {
     pub cap: usize,
     /// The multi-receive buffer that this is a part of.
     pub multi: Option<MultiId>,
+    /// Deferred work.
+    pub aside: Option<Aside>,
+}
+
+/// Of deferred work (fi_trigger(3)): it counts in a counter of its own or nowhere, and as an operation of the endpoint only if an
+/// entry was asked for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aside(NonZeroU32);
+
+impl Aside {
+    /// Counted in `cntr`.
+    pub fn new(cntr: Option<CntrId>) -> Aside {
+        let number = cntr.map_or(1, |c| c.0 + 2);
+        Aside(u32::try_from(number).ok().and_then(NonZeroU32::new).expect("fewer than 2^32 counters are open"))
+    }
+
+    /// The counter.
+    pub fn cntr(self) -> Option<CntrId> {
+        (self.0.get() as usize).checked_sub(2).map(CntrId)
+    }
 }
 
 /// A multi-receive buffer of the endpoint.

@@ -146,10 +146,9 @@ impl Domain {
 
     /// Tells the peers, and looks at everything before and after.
     fn lie_down(&mut self) -> Nap {
-        let out = lend!(self);
-        let mut work = 0;
-        for (_, ep) in &mut self.eps {
-            work += ep.progress(out) + ep.look_around(out);
+        let mut work = self.each(|ep, out| ep.progress(out) + ep.look_around(out));
+        if !self.deferred.is_empty() {
+            work += self.run_deferred() + usize::from(self.deferred.stuck);
         }
         if work > 0 {
             self.idle = 0;

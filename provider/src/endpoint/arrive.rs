@@ -30,6 +30,8 @@ struct Desk<'a> {
     /// The peer's handle, if sources are wanted.
     src: Addr,
     via: PeerId,
+    /// The endpoint's index.
+    owner: u32,
 }
 
 impl Endpoint {
@@ -39,14 +41,15 @@ impl Endpoint {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);
         let mut desk = Desk {
-            tagged: &mut self.tagged,
-            untagged: &mut self.untagged,
-            multis: &mut self.multis,
+            tagged: &mut self.books.tagged,
+            untagged: &mut self.books.untagged,
+            multis: &mut self.books.multis,
             pool: &mut self.pool,
             report: &self.report,
             stats: &mut self.stats,
             src,
             via: id,
+            owner: self.index,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
         // writer has just touched, would cost a hand-over before the application hears of the first.
@@ -91,7 +94,7 @@ impl Endpoint {
         let src = self.source_of(via);
         self.stats.received += 1;
         let Received { req, env, placed } = received;
-        finish(&self.report, &mut self.multis, out, &req, &env, placed, src);
+        finish(&self.report, &mut self.books.multis, out, &req, &env, placed, src);
     }
 
     /// The handle of the endpoint behind a link, if it is wanted.
@@ -228,7 +231,7 @@ impl Desk<'_> {
         self.stats.unexpected += 1;
         peer.held += 1;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
-        matcher.unexpected.push(env.tag, peer.canonical, HeldMsg { env, held, via: self.via });
+        matcher.unexpected.push(env.tag, peer.canonical, HeldMsg { env, held, via: self.via, owner: self.owner });
         Ok(())
     }
 
