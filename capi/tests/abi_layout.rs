@@ -37,6 +37,7 @@ const HEADERS: &[&str] = &[
     "fi_tagged.h",
     "fi_rma.h",
     "fi_atomic.h",
+    "fi_trigger.h",
     "fi_errno.h",
     "providers/fi_prov.h",
     "providers/fi_log.h",
@@ -56,6 +57,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
     for h in HEADERS {
         writeln!(c, "#include <rdma/{h}>").expect("text");
     }
+    c += "#include <rustmx/fi_ext_rustmx.h>\n";
     c += "#define SIZE(s) printf(\"%s %zu\\n\", #s, sizeof(struct s));\n";
     c += "#define FIELD(s, f) printf(\"%s.%s %zu %zu\\n\", #s, #f, offsetof(struct s, f), sizeof(((struct s *)0)->f));\n";
     c += "#define VALUE(c) printf(\"%s %llu\\n\", #c, (unsigned long long)(c));\n";

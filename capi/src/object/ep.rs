@@ -8,15 +8,20 @@ use super::cntr::Cntr;
 use super::cq::Cq;
 use super::domain::Domain;
 use super::eq::Eq;
-use super::{Uses, fid as slots};
+use super::options::{LIMITS, Limits};
+use super::shared::{Srx, Stx};
+use super::{Uses, ext, fid as slots};
 use crate::abi::endpoint::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, count, hand_out, object, reclaim, refuse, status};
+use crate::ops::later::{self, Later};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{AtomicArgs, CntrEvents, EpAttr, EpId, Error, OpFlags, RecvArgs, RmaArgs, SendArgs, UserCtx};
+use rustmx::{
+    Addr, AtomicArgs, CntrEvents, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,13 +30,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Ep {
     head: fid_ep,
     cell: Arc<DomainCell>,
-    id: EpId,
+    pub(crate) id: EpId,
     /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
-    op_flags_changed: AtomicBool,
+    /// The default flags were changed, or receives are not posted here.
+    adjusted: AtomicBool,
+    /// Contexts that it must have before it is enabled, as it was opened with FI_SHARED_CONTEXT: (transmit, receive).
+    wants_shared: (bool, bool),
+    /// Contexts that it has.
+    has_shared: (AtomicBool, AtomicBool),
+    /// Opened with FI_TRIGGER.
+    triggers: bool,
     /// `size` of the attributes it was opened with, (transmit, receive).
     pub(super) sizes: (usize, usize),
+    pub(super) limits: Mutex<Limits>,
     /// This is an alias (fi_ep_alias): another handle of the endpoint that this keeps from being closed.
     alias_of: Option<Uses>,
     /// Its aliases.
@@ -46,7 +59,7 @@ unsafe impl Object for Ep {
     const CLASS: usize = FI_CLASS_EP;
 }
 
-static FID: fi_ops = slots::ops(close, bind, control);
+static FID: fi_ops = slots::extended_ops(close, bind, control, ext::open);
 static OPS: fi_ops_ep =
     fi_ops_ep { size: size_of::<fi_ops_ep>(), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left };
 
@@ -78,11 +91,15 @@ impl Ep {
             id: domain.cell.control()?.ep_open(wanted)?,
             cell: domain.cell.clone(),
             op_flags: Mutex::new((tx_flags, rx_flags)),
-            op_flags_changed: AtomicBool::new(false),
+            adjusted: AtomicBool::new(false),
+            wants_shared: ep.map_or((false, false), |e| (e.tx_ctx_cnt == FI_SHARED_CONTEXT, e.rx_ctx_cnt == FI_SHARED_CONTEXT)),
+            has_shared: Default::default(),
+            triggers: i.caps & FI_TRIGGER != 0,
             sizes: (
                 tx.map(|t| t.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
                 rx.map(|r| r.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
             ),
+            limits: Mutex::new(LIMITS),
             alias_of: None,
             aliases: Uses::default(),
             bound: Mutex::default(),
@@ -111,8 +128,12 @@ impl Ep {
             cell: self.cell.clone(),
             id: self.id,
             op_flags: Mutex::new(*self.op_flags.lock()),
-            op_flags_changed: AtomicBool::new(false),
+            adjusted: AtomicBool::new(false),
+            wants_shared: self.wants_shared,
+            has_shared: (AtomicBool::new(self.has_shared.0.load(Ordering::Acquire)), AtomicBool::new(self.has_shared.1.load(Ordering::Acquire))),
+            triggers: self.triggers,
             sizes: self.sizes,
+            limits: Mutex::new(*self.limits.lock()),
             alias_of: Some(self.alias_of.as_ref().unwrap_or(&self.aliases).clone()),
             aliases: Uses::default(),
             bound: Mutex::default(),
@@ -134,37 +155,91 @@ impl Ep {
     /// Posts a send.
     #[inline]
     pub(crate) fn send(&self, mut args: SendArgs<'_>) -> Answer<()> {
-        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Send(self.id, args));
         }
         Ok(self.cell.data()?.send(self.id, &args)?)
     }
 
+    /// Sets the flags of a call that has none of its own; they may say that it is not for now.
+    #[cold]
+    fn default_flags(&self, transmit: bool, ctx: UserCtx, flags: &mut Option<OpFlags>) -> Answer<Option<Later>> {
+        let (tx, rx) = *self.op_flags.lock();
+        let default = if transmit { tx } else { rx };
+        if default & FI_TRIGGER == 0 {
+            *flags = Some(OpFlags::from_bits_retain(default));
+            return Ok(None);
+        }
+        // SAFETY: with this flag the context is a fi_triggered_context that names a live counter (fi_trigger(3)).
+        let (later, rest) = unsafe { later::triggered(self, default, ctx.0 as *mut c_void)? };
+        *flags = Some(rest);
+        Ok(Some(later))
+    }
+
     /// Reads or writes a peer's memory.
     pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
-        self.default_tx_flags(&mut args.flags);
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Rma(self.id, args));
+        }
         Ok(self.cell.data()?.rma(self.id, &args)?)
     }
 
     /// Combines values in a peer's memory with ours.
     pub(crate) fn atomic(&self, mut args: AtomicArgs<'_>) -> Answer<()> {
-        self.default_tx_flags(&mut args.flags);
-        Ok(self.cell.data()?.atomic(self.id, &args)?)
-    }
-
-    fn default_tx_flags(&self, flags: &mut Option<OpFlags>) {
-        if flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            *flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Atomic(self.id, args));
         }
+        Ok(self.cell.data()?.atomic(self.id, &args)?)
     }
 
     /// Posts a receive.
     #[inline]
     pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
-        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().1));
+        if self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.adjust_recv(&mut args)?
+        {
+            return self.defer(later, &Work::Recv(self.id, args));
         }
         Ok(self.cell.data()?.recv(self.id, &args)?)
+    }
+
+    #[cold]
+    fn adjust_recv(&self, args: &mut RecvArgs<'_>) -> Answer<Option<Later>> {
+        if self.has_shared.1.load(Ordering::Acquire) {
+            // Its receives are posted to the context (fi_endpoint(3)).
+            return refuse(FI_EOPBADSTATE);
+        }
+        if args.flags.is_some() { Ok(None) } else { self.default_flags(false, args.ctx, &mut args.flags) }
+    }
+
+    /// Whether calls with FI_TRIGGER are allowed.
+    pub(crate) fn triggers(&self) -> bool {
+        self.triggers
+    }
+
+    /// Does something later.
+    #[cold]
+    pub(crate) fn defer(&self, later: Later, work: &Work<'_>) -> Answer<()> {
+        Ok(self.cell.control()?.defer(later.when, work, later.mark)?)
+    }
+
+    /// What it did so far.
+    pub(super) fn stats(&self) -> Answer<Stats> {
+        Ok(self.cell.control()?.ep_stats(self.id)?)
+    }
+
+    /// How an operation would go.
+    pub(super) fn plan(&self, to: Addr, what: Movement, len: usize) -> Answer<Plan> {
+        Ok(self.cell.control()?.ep_plan(self.id, to, what, len)?)
     }
 
     /// The endpoint's name, to a buffer.
@@ -195,6 +270,9 @@ impl Ep {
                     Some(av.uses.clone())
                 }
                 // Nothing is reported there for connectionless endpoints, but clients bind one all the same.
+                FI_CLASS_SRX_CTX | FI_CLASS_STX_CTX if flags != 0 => return refuse(FI_EBADFLAGS),
+                FI_CLASS_SRX_CTX => self.bind_srx(object(other)?)?,
+                FI_CLASS_STX_CTX => self.bind_stx(object(other)?)?,
                 FI_CLASS_EQ => Some(object::<Eq, _>(other)?.uses.clone()),
                 _ => return refuse(FI_EINVAL),
             }
@@ -221,7 +299,32 @@ impl Ep {
         Ok(None)
     }
 
-    fn same_domain(&self, cell: &Arc<DomainCell>) -> Answer<()> {
+    fn bind_srx(&self, srx: &Srx) -> Answer<Option<Uses>> {
+        self.same_domain(&srx.cell)?;
+        self.cell.control()?.ep_bind_srx(self.id, srx.id)?;
+        self.has_shared.1.store(true, Ordering::Release);
+        self.adjusted.store(true, Ordering::Release);
+        Ok(None)
+    }
+
+    fn bind_stx(&self, stx: &Stx) -> Answer<Option<Uses>> {
+        self.same_domain(&stx.cell)?;
+        if self.has_shared.0.swap(true, Ordering::AcqRel) {
+            return refuse(FI_EOPBADSTATE);
+        }
+        Ok(Some(stx.uses.clone()))
+    }
+
+    /// One that was opened for shared contexts has them.
+    fn enable(&self) -> Answer<()> {
+        let has = (self.has_shared.0.load(Ordering::Acquire), self.has_shared.1.load(Ordering::Acquire));
+        if self.wants_shared.0 && !has.0 || self.wants_shared.1 && !has.1 {
+            return refuse(FI_EOPBADSTATE);
+        }
+        Ok(self.cell.control()?.ep_enable(self.id)?)
+    }
+
+    pub(crate) fn same_domain(&self, cell: &Arc<DomainCell>) -> Answer<()> {
         if Arc::ptr_eq(cell, &self.cell) { Ok(()) } else { refuse(FI_EDOMAIN) }
     }
 
@@ -230,7 +333,7 @@ impl Ep {
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Answer<()> {
         let flags = arg.cast::<u64>();
         match command {
-            FI_ENABLE => Ok(self.cell.control()?.ep_enable(self.id)?),
+            FI_ENABLE => self.enable(),
             FI_GETOPSFLAG | FI_SETOPSFLAG if flags.is_null() => refuse(FI_EINVAL),
             FI_GETOPSFLAG => {
                 let (tx, rx) = *self.op_flags.lock();
@@ -261,14 +364,15 @@ impl Ep {
     fn set_op_flags(&self, asked: u64) -> Answer<()> {
         let mut now = self.op_flags.lock();
         let new = asked & !(FI_TRANSMIT | FI_RECV);
+        let trigger = if self.triggers { FI_TRIGGER } else { 0 };
         let (tx, rx) = match asked & (FI_TRANSMIT | FI_RECV) {
-            FI_TRANSMIT if new & !info::TX_OP_FLAGS == 0 => (new, now.1),
-            FI_RECV if new & !info::RX_OP_FLAGS == 0 => (now.0, new),
+            FI_TRANSMIT if new & !(info::TX_OP_FLAGS | trigger) == 0 => (new, now.1),
+            FI_RECV if new & !(info::RX_OP_FLAGS | trigger) == 0 => (now.0, new),
             FI_TRANSMIT | FI_RECV => return refuse(FI_EBADFLAGS),
             _ => return refuse(FI_EINVAL),
         };
         *now = (tx, rx);
-        self.op_flags_changed.store(true, Ordering::Release);
+        self.adjusted.store(true, Ordering::Release);
         Ok(())
     }
 }

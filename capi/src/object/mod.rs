@@ -7,12 +7,14 @@ pub(crate) mod cq;
 pub(crate) mod domain;
 pub(crate) mod ep;
 pub(crate) mod eq;
+mod ext;
 pub(crate) mod fabric;
 pub(crate) mod fid;
 pub(crate) mod mr;
 mod options;
 pub(crate) mod poll;
 pub(crate) mod progress;
+pub(crate) mod shared;
 pub(crate) mod wait;
 
 use std::sync::Arc;

@@ -10,11 +10,18 @@ use crate::boundary::{Answer, copy_out, refuse};
 use libc::{c_int, c_void};
 use rustmx::{ATOMIC_MAX, INJECT_MAX, MAX_MSG};
 
+/// The largest operations, in the order of the options from `FI_OPT_MAX_MSG_SIZE` on. A client that promises less is told what it
+/// promised, and not held to it: nothing would be gained.
+pub(super) const LIMITS: Limits =
+    [MAX_MSG, MAX_MSG, MAX_MSG, ATOMIC_MAX, INJECT_MAX, INJECT_MAX, INJECT_MAX, if INJECT_MAX < ATOMIC_MAX { INJECT_MAX } else { ATOMIC_MAX }];
+pub(super) type Limits = [usize; 8];
+const _: () = assert!(FI_OPT_INJECT_ATOMIC_SIZE - FI_OPT_MAX_MSG_SIZE == 7);
+
 /// A value that is read as one of C's types.
 ///
 /// # Safety
 /// `value` is null or holds `len` bytes; any bytes make a `T`.
-unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Answer<T> {
+pub(super) unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Answer<T> {
     if value.is_null() || len != size_of::<T>() {
         return refuse(FI_EINVAL);
     }
@@ -37,11 +44,7 @@ impl Ep {
             FI_OPT_CM_DATA_SIZE => 0,
             FI_OPT_TX_SIZE => self.sizes.0,
             FI_OPT_RX_SIZE => self.sizes.1,
-            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE | FI_OPT_MAX_RMA_SIZE => MAX_MSG,
-            FI_OPT_MAX_ATOMIC_SIZE => ATOMIC_MAX,
-            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE | FI_OPT_INJECT_RMA_SIZE => INJECT_MAX,
-            // Operands of atomics are copied by every call.
-            FI_OPT_INJECT_ATOMIC_SIZE => INJECT_MAX.min(ATOMIC_MAX),
+            FI_OPT_MAX_MSG_SIZE..=FI_OPT_INJECT_ATOMIC_SIZE => self.limits.lock()[(name - FI_OPT_MAX_MSG_SIZE) as usize],
             FI_OPT_FI_HMEM_P2P => {
                 // SAFETY: as the caller promises.
                 return unsafe { copy_out(&FI_HMEM_P2P_DISABLED.to_ne_bytes(), value, len) };
@@ -73,6 +76,14 @@ impl Ep {
                 // There is nothing else that we could use.
                 FI_OPT_SHARED_MEMORY_PERMITTED if read::<u8>(value, len)? != 0 => Ok(()),
                 FI_OPT_SHARED_MEMORY_PERMITTED => refuse(FI_EOPNOTSUPP),
+                FI_OPT_MAX_MSG_SIZE..=FI_OPT_INJECT_ATOMIC_SIZE => {
+                    let (at, new) = ((name - FI_OPT_MAX_MSG_SIZE) as usize, read(value, len)?);
+                    if new > LIMITS[at] {
+                        return refuse(FI_EINVAL);
+                    }
+                    self.limits.lock()[at] = new;
+                    Ok(())
+                }
                 // The rest is fixed, or not offered.
                 _ => refuse(FI_ENOPROTOOPT),
             }
