@@ -57,7 +57,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
     for h in HEADERS {
         writeln!(c, "#include <rdma/{h}>").expect("text");
     }
-    c += "#include <rustmx/fi_ext_rustmx.h>\n";
+    writeln!(c, "#include \"{}/../include/rustmx/fi_ext_rustmx.h\"", env!("CARGO_MANIFEST_DIR")).expect("text");
     c += "#define SIZE(s) printf(\"%s %zu\\n\", #s, sizeof(struct s));\n";
     c += "#define FIELD(s, f) printf(\"%s.%s %zu %zu\\n\", #s, #f, offsetof(struct s, f), sizeof(((struct s *)0)->f));\n";
     c += "#define VALUE(c) printf(\"%s %llu\\n\", #c, (unsigned long long)(c));\n";
@@ -127,6 +127,18 @@ fn the_mirror_agrees_with_the_installed_headers() {
     }
     assert!(wrong.is_empty(), "libfabric {version:?}:\n{}", wrong.join("\n"));
     assert!(fields > 200 && constants > 120, "{fields} fields, {constants} constants: the lists are not complete");
+}
+
+/// Options of 2.x: an `enum` goes on where 1.17's ended.
+#[test]
+fn appended_constants_have_the_values_of_later_headers() {
+    let last = ask_the_compiler()["FI_OPT_FI_HMEM_P2P"][0];
+    let names: Vec<_> = abi::endpoint::APPENDED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names[0], "FI_OPT_CUDA_API_PERMITTED");
+    for (i, (name, value)) in abi::endpoint::APPENDED.iter().enumerate() {
+        // FI_OPT_XPU_TRIGGER is between.
+        assert_eq!(*value, last + 2 + i as u64, "{name}");
+    }
 }
 
 #[test]

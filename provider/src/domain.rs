@@ -32,6 +32,7 @@ enum Yield {
 
 /// A domain.
 pub struct Domain {
+    owner: fork::Owner,
     config: Arc<Config>,
     log: Log,
     clock: Clock,
@@ -75,19 +76,19 @@ impl Domain {
 
     /// An empty domain that takes its time from `clock`.
     pub fn with_clock(config: Arc<Config>, log: Log, clock: Clock) -> Domain {
-        fork::own();
+        let owner = fork::own();
         let yields = match config.yield_when_idle {
             1 => Yield::Never,
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
-        Domain { config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
+        Domain { owner, config, log, clock, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
     #[inline]
     pub fn progress(&mut self) {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return;
         }
         let mut work = 0;
@@ -219,7 +220,7 @@ impl Domain {
     /// The client changes a counter: deferred work may be due.
     fn set_by_client(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
         self.cntr(cntr, change);
-        if !self.deferred.is_empty() && !fork::in_child() {
+        if !self.deferred.is_empty() && !self.owner.is_elsewhere() {
             self.run_deferred();
         }
     }
@@ -246,7 +247,7 @@ impl Domain {
 
     /// Opens an endpoint.
     pub fn ep_open(&mut self, attr: EpAttr) -> Result<EpId> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         // Before the first segment says so, and not on a data path.
@@ -291,7 +292,7 @@ impl Domain {
 
     /// Names the endpoint and starts to listen.
     pub fn ep_enable(&mut self, ep: EpId) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         self.check_vectors(ep)?;
@@ -320,7 +321,7 @@ impl Domain {
             return Err(Error::Invalid);
         }
         self.forget_deferred(ep);
-        if !fork::in_child() {
+        if !self.owner.is_elsewhere() {
             self.with_books(ep.0, |closing, out| {
                 closing.close(out);
                 if closing.context().is_some() {
@@ -366,7 +367,7 @@ impl Domain {
     /// Sends a message.
     #[inline]
     pub fn send(&mut self, ep: EpId, args: &SendArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
@@ -376,7 +377,7 @@ impl Domain {
     /// Posts a receive, or peeks, claims, discards by its flags.
     #[inline]
     pub fn recv(&mut self, ep: EpId, args: &RecvArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
@@ -388,7 +389,7 @@ impl Domain {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn rma(&mut self, ep: EpId, args: &RmaArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
@@ -400,7 +401,7 @@ impl Domain {
     /// # Errors
     /// As [`send`](Self::send); [`Error::Unsupported`] for what fi_atomicvalid denies.
     pub fn atomic(&mut self, ep: EpId, args: &AtomicArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;

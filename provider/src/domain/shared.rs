@@ -3,7 +3,6 @@
 use super::Domain;
 use crate::endpoint::{Endpoint, Out, RecvArgs, SharedRx};
 use crate::error::{Error, Result};
-use crate::sys::fork;
 use crate::types::{Addr, EpId, OpFlags, SrxId, UserCtx};
 
 impl Domain {
@@ -89,7 +88,7 @@ impl Domain {
         self.eps.iter().find(|(_, ep)| ep.context() == Some(srx.0)).map(|(at, _)| at)
     }
 
-    fn owner(&self, index: u32) -> Option<usize> {
+    fn member_of_index(&self, index: u32) -> Option<usize> {
         self.eps.iter().find(|(_, ep)| ep.index() == index).map(|(at, _)| at)
     }
 
@@ -98,7 +97,7 @@ impl Domain {
     /// # Errors
     /// [`Error::Unsupported`] if it names a source; else as [`recv`](Self::recv). Peeks need an endpoint that is bound to the context.
     pub fn srx_recv(&mut self, srx: SrxId, args: &RecvArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let context = self.contexts.get(srx.0).ok_or(Error::Invalid)?;
@@ -118,7 +117,7 @@ impl Domain {
         if flags.contains(OpFlags::MULTI_RECV) && !probe {
             return self.srx_recv_multi(srx, args, report);
         }
-        let owner = context.owner(args, flags).and_then(|index| self.owner(index));
+        let owner = context.owner(args, flags).and_then(|index| self.member_of_index(index));
         match owner.or(member.filter(|_| probe)) {
             Some(at) => self.with_books(at, |ep, out| ep.recv_shared(out, args)).unwrap_or(Err(Error::Invalid)),
             None if probe => Err(Error::BadState),
@@ -132,7 +131,7 @@ impl Domain {
     fn srx_recv_multi(&mut self, srx: SrxId, args: &RecvArgs<'_>, report: bool) -> Result<()> {
         let at = self.contexts[srx.0].new_multi(args, report)?;
         while let Some(index) = self.contexts[srx.0].owner(args, OpFlags::empty()) {
-            let Some(owner) = self.owner(index) else { break };
+            let Some(owner) = self.member_of_index(index) else { break };
             if self.with_books(owner, |ep, out| ep.fill_shared(out, args, at)) == Some(true) {
                 return Ok(());
             }

@@ -9,7 +9,7 @@ use crate::endpoint::{Out, Patience, UNFENCED};
 use crate::error::{Error, Result};
 use crate::sys::poller::Poller;
 use crate::sys::timer::Timer;
-use crate::sys::{fork, membarrier};
+use crate::sys::membarrier;
 use crate::types::{CntrId, CqId};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Domain {
     /// # Errors
     /// [`Error::Forked`].
     pub fn doze(&mut self) -> Result<Nap> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         if self.idle == 0 {
@@ -125,7 +125,7 @@ impl Domain {
     /// # Errors
     /// [`Error::Forked`].
     pub fn trywait(&mut self) -> Result<bool> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         self.bed.lent = true;

@@ -30,8 +30,6 @@ struct Desk<'a> {
     /// The peer's handle, if sources are wanted.
     src: Addr,
     via: PeerId,
-    /// The endpoint's index.
-    owner: u32,
 }
 
 impl Endpoint {
@@ -49,7 +47,6 @@ impl Endpoint {
             stats: &mut self.stats,
             src,
             via: id,
-            owner: self.index,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
         // writer has just touched, would cost a hand-over before the application hears of the first.
@@ -116,7 +113,7 @@ impl Endpoint {
 fn finish(
     report: &Reporter, multis: &mut Slab<Multi>, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr,
 ) {
-    let more = match req.multi {
+    let more = match req.special.multi() {
         None => CompFlags::empty(),
         Some(id) => recv::message_done(multis, id),
     };
@@ -231,7 +228,8 @@ impl Desk<'_> {
         self.stats.unexpected += 1;
         peer.held += 1;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
-        matcher.unexpected.push(env.tag, peer.canonical, HeldMsg { env, held, via: self.via, owner: self.owner });
+        let msg = HeldMsg { env, held, via: self.via, owner: self.report.index() };
+        matcher.unexpected.push(env.tag, peer.canonical, msg);
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl Books {
                     recv::retire(&mut self.multis, at);
                     return Some(Withdrawn { tagged, aside: None });
                 }
-                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.aside }),
+                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.special.aside() }),
                 None => {}
             }
         }

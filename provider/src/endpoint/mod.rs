@@ -48,7 +48,7 @@ use crate::mem::pool::Pool;
 use crate::mem::shared::SharedMem;
 use crate::peer::av::AddressVector;
 use crate::peer::name::{Name, Service};
-use crate::request::{Aside, RecvReq};
+use crate::request::{Aside, RecvReq, Special};
 use crate::select::Selection;
 use crate::shm::bell::{self, Bell};
 use crate::shm::{layout, segment};
@@ -152,7 +152,7 @@ impl Endpoint {
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
             selection: Selection::new(&config, record_max),
-            report: Reporter::new(attr.source),
+            report: Reporter::new(attr.source, index),
             attr,
             config,
             log,
@@ -280,5 +280,5 @@ impl Endpoint {
 #[inline]
 fn request(ctx: UserCtx, report: bool, iov: crate::mem::user::UserIov, aside: Option<Aside>) -> RecvReq {
     let cap = crate::mem::user::total_len(&iov);
-    RecvReq { ctx, report, iov, cap, multi: None, aside }
+    RecvReq { ctx, report, iov, cap, special: aside.map_or(Special::NOTHING, Special::from) }
 }

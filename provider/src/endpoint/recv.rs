@@ -101,7 +101,7 @@ pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Optio
     m.outstanding += 1;
     m.retired = m.len - m.used < m.min.max(1);
     let cap = total_len(&iov);
-    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, multi: Some(MultiId::new(at)), aside: None }), m.retired)
+    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, special: MultiId::new(at).into() }), m.retired)
 }
 
 /// A message of buffer `at` is complete: FI_MULTI_RECV if it was the last one.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::peer::name::Name;
 use crate::protocol::one_sided::Touched;
 use crate::region::Regions;
-use crate::request::{Aside, Envelope, RecvReq, SendReq};
+use crate::request::{Aside, Envelope, RecvReq, SendReq, Special};
 use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, Level, OpFlags, UserCtx};
 use slab::Slab;
 use smallvec::SmallVec;
@@ -80,6 +80,8 @@ pub(super) struct Reporter {
     rx: Option<Binding>,
     cntrs: SmallVec<[(CntrId, CntrEvents); 2]>,
     source: bool,
+    /// The endpoint's.
+    index: u32,
     /// Somebody besides the queues wants to hear of what happens: counters are bound, there is deferred work, or a thread sleeps.
     /// The one word that the hot path tests for all.
     attended: Cell<bool>,
@@ -91,17 +93,23 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub fn new(source: bool) -> Reporter {
+    pub fn new(source: bool, index: u32) -> Reporter {
         Reporter {
             tx: None,
             rx: None,
             cntrs: SmallVec::new(),
             source,
+            index,
             attended: Cell::new(false),
             listening: Cell::new(false),
             asides: Cell::new(false),
             news: Arc::default(),
         }
+    }
+
+    /// The endpoint's index.
+    pub fn index(&self) -> u32 {
+        self.index
     }
 
     /// News go to those who sleep on this.
@@ -214,7 +222,7 @@ impl Reporter {
     #[inline]
     pub fn sent(&self, out: &mut Out<'_>, req: &SendReq) {
         if self.attended.get() {
-            self.count_own(out, initiated(req), false, req.report, req.aside);
+            self.count_own(out, initiated(req), false, req.report, req.special.aside());
         }
         if req.report
             && let Some(b) = self.tx
@@ -226,8 +234,9 @@ impl Reporter {
 
     #[cold]
     pub fn send_failed(&self, out: &mut Out<'_>, req: &SendReq, error: Error, culprit: Culprit) {
-        self.count_own(out, initiated(req), true, req.report, req.aside);
-        if req.quiet || (req.aside.is_some() && !req.report) {
+        let aside = req.special.aside();
+        self.count_own(out, initiated(req), true, req.report, aside);
+        if req.special.is_quiet() || (aside.is_some() && !req.report) {
             return;
         }
         let c = Completion { ctx: req.ctx, flags: req.flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC };
@@ -244,7 +253,7 @@ impl Reporter {
             self.recv_failed(out, FailedRecv::unmatched(ctx, false, false), why, Culprit::default());
         } else {
             let flags = CompFlags::SEND;
-            let req = SendReq { ctx, level: Level::Transmit, report: true, quiet: false, flags, aside: None };
+            let req = SendReq { ctx, level: Level::Transmit, report: true, special: Special::NOTHING, flags };
             self.send_failed(out, &req, why, Culprit::default());
         }
     }
@@ -270,7 +279,7 @@ impl Reporter {
             return;
         }
         if self.attended.get() {
-            self.count_own(out, CntrEvents::RECV, false, req.report, req.aside);
+            self.count_own(out, CntrEvents::RECV, false, req.report, req.special.aside());
         }
         if req.report
             && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
@@ -281,7 +290,7 @@ impl Reporter {
 
     #[cold]
     fn truncated(&self, out: &mut Out<'_>, c: Completion, olen: usize, req: &RecvReq) {
-        let aside = req.aside.map(|aside| (aside, req.report));
+        let aside = req.special.aside().map(|aside| (aside, req.report));
         self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 }, aside);
     }
 

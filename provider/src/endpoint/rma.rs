@@ -7,7 +7,7 @@ use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::direct::{Outcome, Target, Transfer};
 use crate::protocol::one_sided::{MAX_PLACES, Order, Payload, Task};
 use crate::region::execute;
-use crate::request::{Aside, SendReq};
+use crate::request::{Aside, SendReq, Special};
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 
 /// One read or write, as the API passes it.
@@ -157,7 +157,8 @@ impl Endpoint {
                 flags.contains(OpFlags::COMPLETION)
             }
         };
-        SendReq { ctx, level: Level::Delivery, report, quiet: inject, flags: what, aside }
+        let special = aside.map_or(Special::quiet(inject), Special::from);
+        SendReq { ctx, level: Level::Delivery, report, special, flags: what }
     }
 
     /// The peer of a one-sided operation that may start now.

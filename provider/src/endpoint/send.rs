@@ -6,7 +6,7 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Aside, Message, SendReq};
+use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Selection;
 use crate::stats::Stats;
 use crate::transport::link::Corrupt;
@@ -129,9 +129,8 @@ impl Endpoint {
                 None => !args.inject && self.report.wants_send(flags),
                 Some(_) => flags.contains(OpFlags::COMPLETION),
             },
-            quiet: args.inject,
             flags: CompFlags::SEND | if args.tagged { CompFlags::TAGGED } else { CompFlags::MSG },
-            aside,
+            special: aside.map_or(Special::quiet(args.inject), Special::from),
         };
         let av = self.av.as_ref().ok_or(Error::BadState)?;
         let id = self.peers.route(av, args.to, self.config.fragment as usize)?;
@@ -200,7 +199,7 @@ impl Endpoint {
             Level::Inject => self.report.sent(out, &req),
             Level::Transmit if peer.contact == Contact::Greeted => self.report.sent(out, &req),
             // Inject calls cannot fail any more and leave no entry.
-            Level::Transmit if req.quiet => self.report.sent(out, &req),
+            Level::Transmit if req.special.is_quiet() => self.report.sent(out, &req),
             Level::Transmit => peer.await_contact.push(req),
             Level::Delivery => {
                 peer.await_ack.push_back((position, req));

@@ -172,7 +172,7 @@ impl Endpoint {
         self.books.retain(|msg| msg.owner != owner);
         for id in self.peers.ids() {
             for (req, _) in self.peers.get_mut(id).streams.abort().recvs {
-                if let Some(multi) = req.multi {
+                if let Some(multi) = req.special.multi() {
                     recv::abandon(&mut self.books.multis, &self.report, out, multi.index());
                 }
             }
