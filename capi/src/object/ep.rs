@@ -2,25 +2,20 @@
 #![expect(unsafe_code)]
 // UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
 
-use super::av::Av;
 use super::cell::DomainCell;
-use super::cntr::Cntr;
-use super::cq::Cq;
 use super::domain::Domain;
-use super::eq::Eq;
 use super::options::{LIMITS, Limits};
-use super::shared::{Srx, Stx};
 use super::{Uses, ext, fid as slots};
 use crate::abi::endpoint::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
-use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, count, hand_out, object, reclaim, refuse, status};
+use crate::boundary::{Answer, Errno, Object, attr, copy_out, count, hand_out, object, reclaim, refuse, status};
 use crate::ops::later::{self, Later};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
 use rustmx::{
-    Addr, AtomicArgs, CntrEvents, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work,
+    Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,17 +24,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[repr(C)]
 pub(crate) struct Ep {
     head: fid_ep,
-    cell: Arc<DomainCell>,
+    pub(super) cell: Arc<DomainCell>,
     pub(crate) id: EpId,
     /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
     /// The default flags were changed, or receives are not posted here.
-    adjusted: AtomicBool,
+    pub(super) adjusted: AtomicBool,
     /// Contexts that it must have before it is enabled, as it was opened with FI_SHARED_CONTEXT: (transmit, receive).
     wants_shared: (bool, bool),
     /// Contexts that it has.
-    has_shared: (AtomicBool, AtomicBool),
+    pub(super) has_shared: (AtomicBool, AtomicBool),
     /// Opened with FI_TRIGGER.
     triggers: bool,
     /// `size` of the attributes it was opened with, (transmit, receive).
@@ -50,7 +45,7 @@ pub(crate) struct Ep {
     /// Its aliases.
     aliases: Uses,
     /// Keeps what is bound to it, and its domain, from being closed.
-    bound: Mutex<Vec<Uses>>,
+    pub(super) bound: Mutex<Vec<Uses>>,
     _domain: Uses,
 }
 
@@ -252,69 +247,6 @@ impl Ep {
         unsafe { copy_out(&name.to_bytes(), buf, len) }
     }
 
-    /// # Safety
-    /// `other` is a live object.
-    unsafe fn bind(&self, other: *mut fid, flags: u64) -> Answer<()> {
-        // SAFETY: live objects (caller) of the class found.
-        let uses = unsafe {
-            match class_of(other)? {
-                FI_CLASS_CQ => self.bind_cq(object(other)?, flags)?,
-                FI_CLASS_CNTR => self.bind_cntr(object(other)?, flags)?,
-                FI_CLASS_AV => {
-                    let av = object::<Av, _>(other)?;
-                    if flags != 0 {
-                        return refuse(FI_EBADFLAGS);
-                    }
-                    self.same_domain(&av.cell)?;
-                    self.cell.control()?.ep_bind_av(self.id, av.table.clone())?;
-                    Some(av.uses.clone())
-                }
-                // Nothing is reported there for connectionless endpoints, but clients bind one all the same.
-                FI_CLASS_SRX_CTX | FI_CLASS_STX_CTX if flags != 0 => return refuse(FI_EBADFLAGS),
-                FI_CLASS_SRX_CTX => self.bind_srx(object(other)?)?,
-                FI_CLASS_STX_CTX => self.bind_stx(object(other)?)?,
-                FI_CLASS_EQ => Some(object::<Eq, _>(other)?.uses.clone()),
-                _ => return refuse(FI_EINVAL),
-            }
-        };
-        self.bound.lock().extend(uses);
-        Ok(())
-    }
-
-    fn bind_cq(&self, cq: &Cq, flags: u64) -> Answer<Option<Uses>> {
-        if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 {
-            return refuse(FI_EBADFLAGS);
-        }
-        self.same_domain(&cq.cell)?;
-        let (transmit, recv) = (flags & FI_TRANSMIT != 0, flags & FI_RECV != 0);
-        let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-        self.cell.control()?.ep_bind_cq(self.id, cq.id, transmit, recv, selective)?;
-        Ok(None)
-    }
-
-    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Answer<Option<Uses>> {
-        let Some(events) = CntrEvents::from_bits(flags) else { return refuse(FI_EBADFLAGS) };
-        self.same_domain(&cntr.cell)?;
-        self.cell.control()?.ep_bind_cntr(self.id, cntr.id, events)?;
-        Ok(None)
-    }
-
-    fn bind_srx(&self, srx: &Srx) -> Answer<Option<Uses>> {
-        self.same_domain(&srx.cell)?;
-        self.cell.control()?.ep_bind_srx(self.id, srx.id)?;
-        self.has_shared.1.store(true, Ordering::Release);
-        self.adjusted.store(true, Ordering::Release);
-        Ok(None)
-    }
-
-    fn bind_stx(&self, stx: &Stx) -> Answer<Option<Uses>> {
-        self.same_domain(&stx.cell)?;
-        if self.has_shared.0.swap(true, Ordering::AcqRel) {
-            return refuse(FI_EOPBADSTATE);
-        }
-        Ok(Some(stx.uses.clone()))
-    }
-
     /// One that was opened for shared contexts has them.
     fn enable(&self) -> Answer<()> {
         let has = (self.has_shared.0.load(Ordering::Acquire), self.has_shared.1.load(Ordering::Acquire));
@@ -322,10 +254,6 @@ impl Ep {
             return refuse(FI_EOPBADSTATE);
         }
         Ok(self.cell.control()?.ep_enable(self.id)?)
-    }
-
-    pub(crate) fn same_domain(&self, cell: &Arc<DomainCell>) -> Answer<()> {
-        if Arc::ptr_eq(cell, &self.cell) { Ok(()) } else { refuse(FI_EDOMAIN) }
     }
 
     /// # Safety

@@ -1,6 +1,7 @@
 //! One file per kind of `fid`: open, bind, control, close, and the calls that are not on the data path.
 
 pub(crate) mod av;
+mod bind;
 pub(crate) mod cell;
 pub(crate) mod cntr;
 pub(crate) mod cq;

@@ -1,6 +1,8 @@
 /* What an endpoint is asked about: options, room, aliases, our extension; and what is refused, with which number. */
 #include "client.h"
 
+#include <rdma/fi_collective.h>
+
 #include "../../../include/rustmx/fi_ext_rustmx.h"
 
 /* fi_tx_size_left and fi_rx_size_left are, and are asked for all the same. */
