@@ -302,7 +302,12 @@ impl Alone {
     }
 
     fn received(&mut self) -> Vec<u64> {
-        (0..20).flat_map(|_| self.node.poll()).map(|e| e.expect("no error")).filter(|c| c.flags.contains(CompFlags::RECV)).map(|c| c.tag).collect()
+        (0..20)
+            .flat_map(|_| self.node.poll())
+            .map(|e| e.expect("no error"))
+            .filter(|c| c.flags.contains(CompFlags::RECV))
+            .map(|c| c.tag)
+            .collect()
     }
 }
 
@@ -376,7 +381,16 @@ fn deferred_memory_operations() {
     for (mark, key) in [(1, 3), (2, 4)] {
         let places = [rustmx::RemoteSeg { key, ..places[0] }];
         let flags = Some(OpFlags::empty());
-        let args = rustmx::RmaArgs { to: a.to, write: true, iov: &iov, places: &places, data: None, ctx: UserCtx(0), flags, inject: false };
+        let args = rustmx::RmaArgs {
+            to: a.to,
+            write: true,
+            iov: &iov,
+            places: &places,
+            data: None,
+            ctx: UserCtx(0),
+            flags,
+            inject: false,
+        };
         let when = Deferral { cntr: a.when, threshold: 1, tell: Tell::Counter(Some(a.done)) };
         a.node.domain.defer(when, &Work::Rma(a.node.ep, args), mark).expect("deferred");
     }

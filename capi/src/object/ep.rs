@@ -14,9 +14,7 @@ use crate::ops::later::{self, Later};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{
-    Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work,
-};
+use rustmx::{Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -125,7 +123,10 @@ impl Ep {
             op_flags: Mutex::new(*self.op_flags.lock()),
             adjusted: AtomicBool::new(false),
             wants_shared: self.wants_shared,
-            has_shared: (AtomicBool::new(self.has_shared.0.load(Ordering::Acquire)), AtomicBool::new(self.has_shared.1.load(Ordering::Acquire))),
+            has_shared: (
+                AtomicBool::new(self.has_shared.0.load(Ordering::Acquire)),
+                AtomicBool::new(self.has_shared.1.load(Ordering::Acquire)),
+            ),
             triggers: self.triggers,
             sizes: self.sizes,
             limits: Mutex::new(*self.limits.lock()),
@@ -383,7 +384,10 @@ unsafe extern "C" fn rx_ctx(
 
 unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
     // SAFETY: fi_endpoint(3): a live endpoint. Posted receives are limited by memory only: the size that it was opened with.
-    count(unsafe { object::<Ep, _>(ep) }.and_then(|ep| ep.cell.control()?.ep_send_room(ep.id).map(|_| ep.sizes.1).map_err(Errno::from)))
+    count(
+        unsafe { object::<Ep, _>(ep) }
+            .and_then(|ep| ep.cell.control()?.ep_send_room(ep.id).map(|_| ep.sizes.1).map_err(Errno::from)),
+    )
 }
 
 unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {

@@ -12,8 +12,16 @@ use rustmx::{ATOMIC_MAX, INJECT_MAX, MAX_MSG};
 
 /// The largest operations, in the order of the options from `FI_OPT_MAX_MSG_SIZE` on. A client that promises less is told what it
 /// promised, and not held to it: nothing would be gained.
-pub(super) const LIMITS: Limits =
-    [MAX_MSG, MAX_MSG, MAX_MSG, ATOMIC_MAX, INJECT_MAX, INJECT_MAX, INJECT_MAX, if INJECT_MAX < ATOMIC_MAX { INJECT_MAX } else { ATOMIC_MAX }];
+pub(super) const LIMITS: Limits = [
+    MAX_MSG,
+    MAX_MSG,
+    MAX_MSG,
+    ATOMIC_MAX,
+    INJECT_MAX,
+    INJECT_MAX,
+    INJECT_MAX,
+    if INJECT_MAX < ATOMIC_MAX { INJECT_MAX } else { ATOMIC_MAX },
+];
 pub(super) type Limits = [usize; 8];
 const _: () = assert!(FI_OPT_INJECT_ATOMIC_SIZE - FI_OPT_MAX_MSG_SIZE == 7);
 

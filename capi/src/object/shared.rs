@@ -87,12 +87,11 @@ unsafe extern "C" fn control(_fid: *mut fid, command: c_int, _arg: *mut c_void) 
 
 unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: fi_endpoint(3): a live context.
-    let answer = unsafe { object::<Srx, _>(fid) }.and_then(|srx| {
-        match srx.cell.data()?.srx_cancel(srx.id, UserCtx(context as usize)) {
+    let answer =
+        unsafe { object::<Srx, _>(fid) }.and_then(|srx| match srx.cell.data()?.srx_cancel(srx.id, UserCtx(context as usize)) {
             Err(Error::NoMessage) => refuse(FI_ENOENT),
             other => Ok(other?),
-        }
-    });
+        });
     status(answer) as isize
 }
 

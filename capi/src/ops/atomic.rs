@@ -105,13 +105,7 @@ unsafe fn segments(values: Values, size: usize, into: &mut [UserSeg; IOV_LIMIT])
 ///
 /// # Safety
 /// `ep` is a live endpoint; the lists are as long as they say; buffers live until completion (fi_atomic(3)).
-unsafe fn start(
-    ep: *mut fid_ep,
-    order: Answer<Order>,
-    lists: [Values; 3],
-    places: &[fi_rma_ioc],
-    what: What,
-) -> isize {
+unsafe fn start(ep: *mut fid_ep, order: Answer<Order>, lists: [Values; 3], places: &[fi_rma_ioc], what: What) -> isize {
     // SAFETY: as the caller promises.
     status(unsafe { object::<Ep, _>(ep).and_then(|ep| begin(ep, order, lists, places, what)) }) as isize
 }

@@ -125,7 +125,14 @@ pub(super) unsafe extern "C" fn senddata(
     unsafe { post_send(ep, buf, len, Send { data: Some(data), ..to(dest, tag, context) }) }
 }
 
-pub(super) unsafe extern "C" fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest: fi_addr_t, tag: u64) -> isize {
+pub(super) unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
+) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { data: Some(data), inject: true, ..to(dest, tag, core::ptr::null_mut()) }) }
 }
