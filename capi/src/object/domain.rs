@@ -194,7 +194,6 @@ unsafe extern "C" fn endpoint2(
 }
 
 /// Not offered; fi_getinfo says so with max_ep_tx_ctx = 1.
-
 unsafe extern "C" fn scalable_ep(
     _d: *mut fid_domain,
     _info: *mut fi_info,
