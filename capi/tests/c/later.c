@@ -32,7 +32,7 @@ static void triggered(void)
 {
 	struct fi_triggered_context2 a = { .event_type = FI_TRIGGER_THRESHOLD, .trigger.threshold = { when, 1 } };
 	struct fi_triggered_context2 b = a, c = a;
-	struct fid_ep *alias;
+	struct fid_ep *alias = NULL;
 	char out[8] = "early", in[8], second[8] = "alias", into[8];
 	struct iovec iov = { out, sizeof out };
 	struct fi_msg_tagged m = { .msg_iov = &iov, .iov_count = 1, .addr = n.self, .tag = 1, .context = &a };

@@ -70,7 +70,7 @@ static void options(struct net *n)
 /* A handle with other default flags. */
 static void aliases(struct net *n)
 {
-	struct fid_ep *alias, *again;
+	struct fid_ep *alias = NULL, *again = NULL;
 	char out[8] = "alias", in[8];
 	EXPECT(-FI_EINVAL, fi_ep_alias(n->ep, &alias, FI_COMPLETION));
 	EXPECT(-FI_EBADFLAGS, fi_ep_alias(n->ep, &alias, FI_TRANSMIT | FI_PEEK));
