@@ -51,8 +51,8 @@ fn c_name(field: &str) -> &str {
     field.trim_start_matches("r#")
 }
 
-/// `key value…` lines of the program as a map.
-fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
+/// `key value…` lines of the program as a map. Tests run side by side, so each has a program of its own.
+fn ask_the_compiler(test: &str) -> HashMap<String, Vec<u64>> {
     let mut c = String::from("#include <stdio.h>\n#include <stddef.h>\n#include <sys/uio.h>\n");
     for h in HEADERS {
         writeln!(c, "#include <rdma/{h}>").expect("text");
@@ -80,7 +80,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
     }
     c += "return 0;\n}\n";
 
-    let dir = support::scratch("abi_layout");
+    let dir = support::scratch(&format!("abi_layout-{test}"));
     let (source, program) = (dir.join("layout.c"), dir.join("layout"));
     std::fs::write(&source, c).expect("write");
     // Later headers call some of these names deprecated.
@@ -97,7 +97,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
 
 #[test]
 fn the_mirror_agrees_with_the_installed_headers() {
-    let c = ask_the_compiler();
+    let c = ask_the_compiler("mirror");
     let version = (c["FI_MAJOR_VERSION"][0] as u32, c["FI_MINOR_VERSION"][0] as u32);
     let mut wrong = Vec::new();
     let (mut fields, mut constants) = (0, 0);
@@ -132,7 +132,7 @@ fn the_mirror_agrees_with_the_installed_headers() {
 /// Options of 2.x: an `enum` goes on where 1.17's ended.
 #[test]
 fn appended_constants_have_the_values_of_later_headers() {
-    let last = ask_the_compiler()["FI_OPT_FI_HMEM_P2P"][0];
+    let last = ask_the_compiler("appended")["FI_OPT_FI_HMEM_P2P"][0];
     let names: Vec<_> = abi::endpoint::APPENDED.iter().map(|(name, _)| *name).collect();
     assert_eq!(names[0], "FI_OPT_CUDA_API_PERMITTED");
     for (i, (name, value)) in abi::endpoint::APPENDED.iter().enumerate() {
