@@ -23,7 +23,7 @@ pub(crate) const NAME: &str = "rustmx";
 /// What an endpoint can do.
 const CAPS: u64 = PRIMARY_CAPS | DIRECTIONS | SECONDARY_CAPS | FI_SOURCE;
 /// Returned only when asked for, if anything is asked for.
-const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV;
+const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_TRIGGER;
 /// Which way messages and memory go; all of them unless some are asked for.
 const DIRECTIONS: u64 = MESSAGE_DIRECTIONS | MEMORY_DIRECTIONS;
 const MESSAGE_DIRECTIONS: u64 = FI_SEND | FI_RECV;
@@ -32,7 +32,7 @@ const MEMORY_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_W
 const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_RMA_EVENT | FI_FENCE | DOMAIN_CAPS;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// The parts of `CAPS` that concern one side.
-const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE | FI_TRIGGER;
 const RX_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
@@ -43,6 +43,7 @@ const RX_CAPS: u64 = FI_MSG
     | FI_DIRECTED_RECV
     | FI_MULTI_RECV
     | FI_RMA_EVENT
+    | FI_TRIGGER
     | FI_SOURCE;
 
 /// Default operation flags that may be asked for.
@@ -77,7 +78,7 @@ const PROTOCOL_VERSION: u32 = 1;
 const TAG_FORMAT: u64 = u64::MAX;
 
 /// Sizes we give when none are asked for, and the largest that may be asked for. Queues grow: the limits are plausibility.
-const DEFAULT_SIZE: usize = 1024;
+pub(crate) const DEFAULT_SIZE: usize = 1024;
 const MAX_SIZE: usize = 1 << 20;
 /// Objects in a domain: limited by memory only.
 const MANY: usize = 1 << 16;

@@ -37,6 +37,7 @@ const HEADERS: &[&str] = &[
     "fi_tagged.h",
     "fi_rma.h",
     "fi_atomic.h",
+    "fi_trigger.h",
     "fi_errno.h",
     "providers/fi_prov.h",
     "providers/fi_log.h",
@@ -50,12 +51,13 @@ fn c_name(field: &str) -> &str {
     field.trim_start_matches("r#")
 }
 
-/// `key value…` lines of the program as a map.
-fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
+/// `key value…` lines of the program as a map. Tests run side by side, so each has a program of its own.
+fn ask_the_compiler(test: &str) -> HashMap<String, Vec<u64>> {
     let mut c = String::from("#include <stdio.h>\n#include <stddef.h>\n#include <sys/uio.h>\n");
     for h in HEADERS {
         writeln!(c, "#include <rdma/{h}>").expect("text");
     }
+    writeln!(c, "#include \"{}/../include/rustmx/fi_ext_rustmx.h\"", env!("CARGO_MANIFEST_DIR")).expect("text");
     c += "#define SIZE(s) printf(\"%s %zu\\n\", #s, sizeof(struct s));\n";
     c += "#define FIELD(s, f) printf(\"%s.%s %zu %zu\\n\", #s, #f, offsetof(struct s, f), sizeof(((struct s *)0)->f));\n";
     c += "#define VALUE(c) printf(\"%s %llu\\n\", #c, (unsigned long long)(c));\n";
@@ -78,7 +80,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
     }
     c += "return 0;\n}\n";
 
-    let dir = support::scratch("abi_layout");
+    let dir = support::scratch(&format!("abi_layout-{test}"));
     let (source, program) = (dir.join("layout.c"), dir.join("layout"));
     std::fs::write(&source, c).expect("write");
     // Later headers call some of these names deprecated.
@@ -95,7 +97,7 @@ fn ask_the_compiler() -> HashMap<String, Vec<u64>> {
 
 #[test]
 fn the_mirror_agrees_with_the_installed_headers() {
-    let c = ask_the_compiler();
+    let c = ask_the_compiler("mirror");
     let version = (c["FI_MAJOR_VERSION"][0] as u32, c["FI_MINOR_VERSION"][0] as u32);
     let mut wrong = Vec::new();
     let (mut fields, mut constants) = (0, 0);
@@ -125,6 +127,18 @@ fn the_mirror_agrees_with_the_installed_headers() {
     }
     assert!(wrong.is_empty(), "libfabric {version:?}:\n{}", wrong.join("\n"));
     assert!(fields > 200 && constants > 120, "{fields} fields, {constants} constants: the lists are not complete");
+}
+
+/// Options of 2.x: an `enum` goes on where 1.17's ended.
+#[test]
+fn appended_constants_have_the_values_of_later_headers() {
+    let last = ask_the_compiler("appended")["FI_OPT_FI_HMEM_P2P"][0];
+    let names: Vec<_> = abi::endpoint::APPENDED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names[0], "FI_OPT_CUDA_API_PERMITTED");
+    for (i, (name, value)) in abi::endpoint::APPENDED.iter().enumerate() {
+        // FI_OPT_XPU_TRIGGER is between.
+        assert_eq!(*value, last + 2 + i as u64, "{name}");
+    }
 }
 
 #[test]

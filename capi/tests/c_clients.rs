@@ -67,6 +67,21 @@ fn several() {
 }
 
 #[test]
+fn options() {
+    client("options");
+}
+
+#[test]
+fn contexts() {
+    client("contexts");
+}
+
+#[test]
+fn later() {
+    client("later");
+}
+
+#[test]
 fn waiting() {
     client("waiting");
 }
@@ -111,7 +126,7 @@ fn clients_over_the_libfabrics_of_the_mpi_wheels() {
             continue;
         }
         found += 1;
-        for name in ["messages", "probe", "buffers", "objects", "memory", "several", "waiting"] {
+        for name in ["messages", "probe", "buffers", "objects", "memory", "several", "waiting", "options", "contexts", "later"] {
             let test = format!("wheel-{}", place.replace('/', "-"));
             says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
         }

@@ -6,7 +6,7 @@
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
-use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, Surroundings};
+use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, SharedRx, Surroundings};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::peer::av::AddressVector;
@@ -34,13 +34,18 @@ enum Yield {
 
 /// A domain.
 pub struct Domain {
+    owner: fork::Owner,
     config: Arc<Config>,
     log: Log,
     around: Surroundings,
     cqs: Slab<Cq>,
     cntrs: Slab<Counter>,
     eps: Slab<Endpoint>,
+    contexts: Slab<SharedRx>,
     regions: Regions,
+    deferred: Deferred,
+    /// There are shared contexts or deferred work: turns are longer.
+    unusual: bool,
     idle: u64,
     yields: Yield,
     /// The last turn was idle, and others wait for the core.
@@ -54,9 +59,17 @@ macro_rules! lend {
     };
 }
 
+mod counters;
+mod deferred;
+mod explain;
+mod shared;
 mod sleep;
 
+pub use deferred::{Deferral, Tell, Work};
+pub use explain::{Movement, Plan};
 pub use sleep::Nap;
+
+use deferred::Deferred;
 
 impl Domain {
     /// An empty domain.
@@ -71,25 +84,29 @@ impl Domain {
 
     /// An empty domain that takes its time from `clock`, and whose endpoints meet others at `venue`.
     pub fn at_venue(config: Arc<Config>, log: Log, clock: Clock, venue: Arc<dyn Venue>) -> Domain {
-        fork::own();
+        let owner = fork::own();
         let yields = match config.yield_when_idle {
             1 => Yield::Never,
             2 => Yield::Always,
             _ => Yield::WhenCrowded,
         };
         let around = Surroundings { clock, venue };
-        Domain { config, log, around, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), regions: Regions::default(), idle: 0, yields, tired: false, bed: Default::default() }
+        Domain { owner, config, log, around, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).
     #[inline]
     pub fn progress(&mut self) {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return;
         }
         let mut work = 0;
-        for (_, ep) in &mut self.eps {
-            work += ep.progress(lend!(self));
+        if self.unusual {
+            work = self.unusual_turn();
+        } else {
+            for (_, ep) in &mut self.eps {
+                work += ep.progress(lend!(self));
+            }
         }
         if work > 0 {
             self.idle = 0;
@@ -99,6 +116,17 @@ impl Domain {
         if self.idle > self.config.spin {
             self.idle_turn();
         }
+    }
+
+    /// The turn of a domain with shared contexts or deferred work.
+    #[cold]
+    fn unusual_turn(&mut self) -> usize {
+        let work = self.each(|ep, out| ep.progress(out));
+        work + if self.deferred.is_empty() { 0 } else { self.run_deferred() }
+    }
+
+    fn look_for_the_unusual(&mut self) {
+        self.unusual = !self.contexts.is_empty() || !self.deferred.is_empty();
     }
 
     #[inline(never)]
@@ -159,68 +187,9 @@ impl Domain {
         self.cqs.get_mut(cq.0)?.read_error()
     }
 
-    /// Opens a counter.
-    pub fn cntr_open(&mut self) -> CntrId {
-        CntrId(self.cntrs.insert(Counter::default()))
-    }
-
-    /// Closes a counter.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] while an endpoint is bound to it.
-    pub fn cntr_close(&mut self, cntr: CntrId) -> Result<()> {
-        match self.cntrs.get(cntr.0) {
-            Some(c) if c.bound > 0 => Err(Error::Busy),
-            Some(_) => {
-                self.cntrs.remove(cntr.0);
-                Ok(())
-            }
-            None => Err(Error::Invalid),
-        }
-    }
-
-    /// Makes progress and returns the count of successes.
-    pub fn cntr_read(&mut self, cntr: CntrId) -> u64 {
-        self.progress();
-        self.cntrs.get(cntr.0).map_or(0, |c| c.ok)
-    }
-
-    /// Makes progress and returns the count of failures.
-    pub fn cntr_read_err(&mut self, cntr: CntrId) -> u64 {
-        self.progress();
-        self.cntrs.get(cntr.0).map_or(0, |c| c.err)
-    }
-
-    fn cntr(&mut self, cntr: CntrId, change: impl FnOnce(&mut Counter)) {
-        if let Some(c) = self.cntrs.get_mut(cntr.0) {
-            change(c);
-            self.rouse();
-        }
-    }
-
-    /// Adds to the successes.
-    pub fn cntr_add(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.ok = c.ok.wrapping_add(n));
-    }
-
-    /// Adds to the failures.
-    pub fn cntr_add_err(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.err = c.err.wrapping_add(n));
-    }
-
-    /// Sets the successes.
-    pub fn cntr_set(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.ok = n);
-    }
-
-    /// Sets the failures.
-    pub fn cntr_set_err(&mut self, cntr: CntrId, n: u64) {
-        self.cntr(cntr, |c| c.err = n);
-    }
-
     /// Opens an endpoint.
     pub fn ep_open(&mut self, attr: EpAttr) -> Result<EpId> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         // Before the first segment says so, and not on a data path.
@@ -265,9 +234,10 @@ impl Domain {
 
     /// Names the endpoint and starts to listen.
     pub fn ep_enable(&mut self, ep: EpId) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
+        self.check_vectors(ep)?;
         let table = self.regions.locator();
         let endpoint = self.ep(ep)?;
         endpoint.enable(table)?;
@@ -289,9 +259,21 @@ impl Domain {
 
     /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.
     pub fn ep_close(&mut self, ep: EpId) -> Result<()> {
+        if !self.eps.contains(ep.0) {
+            return Err(Error::Invalid);
+        }
+        self.forget_deferred(ep);
+        if !self.owner.is_elsewhere() {
+            self.with_books(ep.0, |closing, out| {
+                closing.close(out);
+                if closing.context().is_some() {
+                    closing.leave(out);
+                }
+            });
+        }
         let Some(closing) = self.eps.get_mut(ep.0) else { return Err(Error::Invalid) };
-        if !fork::in_child() {
-            closing.close(lend!(self));
+        if let Some(context) = closing.context().and_then(|c| self.contexts.get_mut(c)) {
+            context.members -= 1;
         }
         let (cqs, cntrs) = closing.bindings();
         for cq in cqs {
@@ -316,10 +298,18 @@ impl Domain {
         }
     }
 
+    /// A lower bound of the sends, reads, writes and atomics that [`Error::Again`] will not answer, whichever peer they go to.
+    ///
+    /// # Errors
+    /// [`Error::BadState`] before the endpoint is enabled.
+    pub fn ep_send_room(&self, ep: EpId) -> Result<usize> {
+        self.eps.get(ep.0).ok_or(Error::Invalid)?.send_room()
+    }
+
     /// Sends a message.
     #[inline]
     pub fn send(&mut self, ep: EpId, args: &SendArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
@@ -329,7 +319,7 @@ impl Domain {
     /// Posts a receive, or peeks, claims, discards by its flags.
     #[inline]
     pub fn recv(&mut self, ep: EpId, args: &RecvArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
@@ -341,11 +331,11 @@ impl Domain {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn rma(&mut self, ep: EpId, args: &RmaArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.rma(lend!(self), args)
+        ep.rma(lend!(self), args, None)
     }
 
     /// Combines values in memory of a peer with ours (fi_atomic(3)).
@@ -353,11 +343,11 @@ impl Domain {
     /// # Errors
     /// As [`send`](Self::send); [`Error::Unsupported`] for what fi_atomicvalid denies.
     pub fn atomic(&mut self, ep: EpId, args: &AtomicArgs<'_>) -> Result<()> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.atomic(lend!(self), args)
+        ep.atomic(lend!(self), args, None)
     }
 
     /// Lets peers reach memory under a key, or under an unused key if none is given (fi_mr(3)). Returns the key.
@@ -389,10 +379,13 @@ impl Domain {
         self.regions.bind_counter(key, cntr)
     }
 
-    /// Cancels a posted receive.
+    /// Cancels a posted receive, or a triggered operation that was not started.
     pub fn cancel(&mut self, ep: EpId, ctx: UserCtx) -> Result<()> {
-        let ep = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?;
-        ep.cancel(lend!(self), ctx)
+        let posted = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?.cancel(lend!(self), ctx);
+        match posted {
+            Err(Error::NoMessage) if !self.deferred.is_empty() => self.cancel_triggered(ep, ctx),
+            other => other,
+        }
     }
 }
 

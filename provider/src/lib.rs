@@ -39,7 +39,7 @@ pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
     completion::waiter::Waiter,
     config::Config,
-    domain::{Domain, Nap},
+    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Work},
     endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},
@@ -48,6 +48,7 @@ pub use self::{
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     protocol::one_sided::MAX_PLACES,
     region::Region,
+    stats::Stats,
     sys::cpu::yield_core,
     sys::event::EventFd,
     sys::membarrier,
@@ -55,7 +56,7 @@ pub use self::{
     transport::Venue,
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
-        MAX_MSG, OpFlags, RemoteSeg, UserCtx,
+        MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,
     },
     wire::order::{MAX_BYTES as ATOMIC_MAX, Order, is_valid as is_valid_atomic},
 };

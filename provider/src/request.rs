@@ -2,7 +2,7 @@
 //! endpoint needs back when it is done. Protocols carry these; only the endpoint turns them into completions.
 
 use crate::mem::user::{UserIov, UserSeg};
-use crate::types::{CompFlags, Level, UserCtx};
+use crate::types::{CntrId, CompFlags, Level, UserCtx};
 use std::num::NonZeroU32;
 
 /// A message to be sent, borrowed from the caller.
@@ -28,10 +28,10 @@ pub struct SendReq {
     pub ctx: UserCtx,
     /// When it counts as complete.
     pub level: Level,
-    /// Whether a completion entry is wanted; errors are reported anyway, unless `quiet`.
+    /// Whether a completion entry is wanted; errors are reported anyway, unless it is quiet.
     pub report: bool,
-    /// An inject call: never an entry.
-    pub quiet: bool,
+    /// Whether it is quiet, or deferred work.
+    pub special: Special,
     /// What the entry says it was.
     pub flags: CompFlags,
 }
@@ -47,8 +47,72 @@ pub struct RecvReq {
     pub iov: UserIov,
     /// Its bytes.
     pub cap: usize,
-    /// The multi-receive buffer that this is a part of.
-    pub multi: Option<MultiId>,
+    /// Whether it is part of a multi-receive buffer, or deferred work.
+    pub special: Special,
+}
+
+/// What few operations are: one word, since all operations carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Special(u32);
+
+impl Special {
+    /// Nothing of all this.
+    pub const NOTHING: Special = Special(0);
+    const ASIDE: u32 = 1 << 31;
+
+    /// Of a call of the inject family, which never leaves an entry: quiet.
+    #[inline]
+    pub fn quiet(inject: bool) -> Special {
+        Special(u32::from(inject))
+    }
+
+    /// Whether it never leaves an entry.
+    #[inline]
+    pub fn is_quiet(self) -> bool {
+        self.0 == 1
+    }
+
+    /// The multi-receive buffer that it is a part of.
+    #[inline]
+    pub fn multi(self) -> Option<MultiId> {
+        if self.0 & Special::ASIDE != 0 { None } else { self.0.checked_sub(1).and_then(NonZeroU32::new).map(MultiId) }
+    }
+
+    /// Who hears of it, if it is deferred work.
+    #[inline]
+    pub fn aside(self) -> Option<Aside> {
+        (self.0 & Special::ASIDE != 0).then_some(Aside(self.0 & !Special::ASIDE))
+    }
+}
+
+impl From<MultiId> for Special {
+    fn from(id: MultiId) -> Special {
+        Special(id.0.get() + 1)
+    }
+}
+
+impl From<Aside> for Special {
+    fn from(aside: Aside) -> Special {
+        Special(aside.0 | Special::ASIDE)
+    }
+}
+
+/// Of deferred work (fi_trigger(3)): it counts in a counter of its own or nowhere, and as an operation of the endpoint only if an
+/// entry was asked for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aside(u32);
+
+impl Aside {
+    /// Counted in `cntr`.
+    pub fn new(cntr: Option<CntrId>) -> Aside {
+        let number = u32::try_from(cntr.map_or(0, |c| c.0 + 1)).ok().filter(|n| n & Special::ASIDE == 0);
+        Aside(number.expect("fewer than 2^31 counters are open"))
+    }
+
+    /// The counter.
+    pub fn cntr(self) -> Option<CntrId> {
+        (self.0 as usize).checked_sub(1).map(CntrId)
+    }
 }
 
 /// A multi-receive buffer of the endpoint.
@@ -58,7 +122,7 @@ pub struct MultiId(NonZeroU32);
 impl MultiId {
     /// The buffer at `index` of the endpoint's table.
     pub fn new(index: usize) -> MultiId {
-        MultiId(u32::try_from(index + 1).ok().and_then(NonZeroU32::new).expect("fewer than 2^32 buffers are posted"))
+        MultiId(u32::try_from(index + 1).ok().filter(|n| *n < Special::ASIDE - 1).and_then(NonZeroU32::new).expect("fewer than 2^31 buffers are posted"))
     }
 
     /// Its index.

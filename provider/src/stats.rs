@@ -9,9 +9,17 @@ macro_rules! counters {
         pub struct Stats { $( $(#[doc = $help])+ pub $field: u64, )* }
 
         impl Stats {
+            /// The names of all counters, each ended by a NUL for C.
+            pub const NAMES: &'static [&'static str] = &[ $( concat!(stringify!($field), "\0"), )* ];
+
             /// Name and value of every counter.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![ $( (stringify!($field), self.$field), )* ]
+            }
+
+            /// The sum of both, counter by counter.
+            pub fn plus(&self, other: &Stats) -> Stats {
+                Stats { $( $field: self.$field.wrapping_add(other.$field), )* }
             }
         }
     };

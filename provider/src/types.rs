@@ -277,6 +277,10 @@ pub struct CntrId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EpId(pub usize);
 
+/// A shared receive context of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SrxId(pub usize);
+
 /// The ways a message can go, in order of preference within their reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtoId {

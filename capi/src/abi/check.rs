@@ -1,7 +1,7 @@
 //! Compile-time proof that the mirror has the sizes and offsets that all four libfabric versions share (contract 2.1), and that
 //! the engine's flag bits are libfabric's.
 
-use super::{atomic::*, cm::*, domain::*, endpoint::*, eq::*, fabric::*, prov::*, rma::*, tagged::*};
+use super::{atomic::*, cm::*, domain::*, endpoint::*, eq::*, fabric::*, prov::*, rma::*, tagged::*, trigger::*};
 use core::mem::offset_of;
 use rustmx::{CntrEvents, CompFlags, OpFlags};
 
@@ -26,7 +26,8 @@ sizes! {
     fi_cq_attr 40, fi_cq_entry 8, fi_cq_msg_entry 24, fi_cq_data_entry 40, fi_cq_tagged_entry 48, fid_eq 32, fi_ops_eq 48,
     fi_eq_attr 32, fi_eq_entry 24, fi_eq_err_entry 48, fid_cntr 32, fi_ops_cntr 64, fi_cntr_attr 24, fid_wait 32,
     fi_ops_wait 16, fi_wait_attr 16, fi_wait_pollfd 24, fid_poll 32, fi_ops_poll 32, fi_poll_attr 8, fi_context 32, fi_msg 48, fi_msg_tagged 64, fi_msg_rma 64, fi_msg_atomic 72,
-    fi_rma_ioc 24, fi_ioc 16, fi_rma_iov 24, fi_provider 72,
+    fi_rma_ioc 24, fi_ioc 16, fi_rma_iov 24, fi_provider 72, fid_stx 32, fi_deferred_work 104, fi_context2 64,
+    fi_triggered_context 32,
     // Grown since 1.17: these are the 2.6 sizes.
     fi_domain_attr 224, fi_ops_av 88, fi_mr_attr 112, fi_cq_err_entry 88,
 }

@@ -3,9 +3,9 @@
 #![allow(missing_docs, reason = "libfabric's man pages document the fields and constants")]
 
 use super::atomic::fi_atomic_attr;
-use super::endpoint::fid_ep;
+use super::endpoint::{fid_ep, fid_stx};
 use super::eq::{fi_cntr_attr, fi_cq_attr, fi_poll_attr, fid_cntr, fid_cq, fid_poll};
-use super::fabric::{c_enum, fi_addr_t, fi_info, fid, opaque};
+use super::fabric::{c_enum, fi_addr_t, fi_info, fi_rx_attr, fi_tx_attr, fid, opaque};
 use libc::{c_char, c_int, c_void, iovec};
 
 c_constants! { CONSTANTS:
@@ -83,8 +83,8 @@ c_structs! {
         scalable_ep: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, *mut c_void) -> c_int,
         cntr_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cntr_attr, *mut *mut fid_cntr, *mut c_void) -> c_int,
         poll_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int,
-        stx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut opaque, *mut *mut opaque, *mut c_void) -> c_int,
-        srx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut opaque, *mut *mut fid_ep, *mut c_void) -> c_int,
+        stx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_tx_attr, *mut *mut fid_stx, *mut c_void) -> c_int,
+        srx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_rx_attr, *mut *mut fid_ep, *mut c_void) -> c_int,
         query_atomic: unsafe extern "C" fn(*mut fid_domain, c_enum, c_enum, *mut fi_atomic_attr, u64) -> c_int,
         query_collective: unsafe extern "C" fn(*mut fid_domain, c_enum, *mut opaque, u64) -> c_int,
         endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,

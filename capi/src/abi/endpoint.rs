@@ -12,6 +12,25 @@ use libc::{c_int, c_void, iovec};
 c_constants! { CONSTANTS:
     FI_OPT_ENDPOINT: c_int = 0;
     FI_OPT_MIN_MULTI_RECV: c_int = 0;
+    FI_OPT_CM_DATA_SIZE: c_int = 1;
+    FI_OPT_TX_SIZE: c_int = 6;
+    FI_OPT_RX_SIZE: c_int = 7;
+    FI_OPT_FI_HMEM_P2P: c_int = 8;
+    FI_HMEM_P2P_DISABLED: c_int = 3;
+}
+
+// Appended in 2.x; the values are those of the 2.6 header.
+c_constants! { APPENDED:
+    FI_OPT_CUDA_API_PERMITTED: c_int = 10;
+    FI_OPT_SHARED_MEMORY_PERMITTED: c_int = 11;
+    FI_OPT_MAX_MSG_SIZE: c_int = 12;
+    FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+    FI_OPT_MAX_RMA_SIZE: c_int = 14;
+    FI_OPT_MAX_ATOMIC_SIZE: c_int = 15;
+    FI_OPT_INJECT_MSG_SIZE: c_int = 16;
+    FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
+    FI_OPT_INJECT_RMA_SIZE: c_int = 18;
+    FI_OPT_INJECT_ATOMIC_SIZE: c_int = 19;
 }
 
 c_structs! {
@@ -46,6 +65,11 @@ c_structs! {
         inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
         senddata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, *mut c_void) -> isize,
         injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> isize,
+    }
+
+    struct fid_stx {
+        fid: fid,
+        ops: *const fi_ops_ep,
     }
 
     struct fid_ep {

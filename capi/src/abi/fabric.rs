@@ -111,6 +111,8 @@ c_constants! { CONSTANTS:
     FI_CLASS_FABRIC: usize = 1;
     FI_CLASS_DOMAIN: usize = 2;
     FI_CLASS_EP: usize = 3;
+    FI_CLASS_SRX_CTX: usize = 6;
+    FI_CLASS_STX_CTX: usize = 8;
     FI_CLASS_AV: usize = 11;
     FI_CLASS_MR: usize = 12;
     FI_CLASS_EQ: usize = 13;
@@ -120,8 +122,12 @@ c_constants! { CONSTANTS:
     FI_CLASS_POLL: usize = 17;
     FI_GETOPSFLAG: c_int = 2;
     FI_SETOPSFLAG: c_int = 3;
+    FI_ALIAS: c_int = 4;
     FI_GETWAIT: c_int = 5;
     FI_ENABLE: c_int = 6;
+    FI_QUEUE_WORK: c_int = 11;
+    FI_CANCEL_WORK: c_int = 12;
+    FI_FLUSH_WORK: c_int = 13;
     FI_REFRESH: c_int = 14;
     FI_GETWAITOBJ: c_int = 16;
     FI_PARAM_STRING: c_enum = 0;
@@ -133,6 +139,11 @@ pub const FI_PROGRESS_CONTROL_UNIFIED: c_enum = 3;
 pub const OFI_CORE_PROV_ONLY: u64 = 1 << 59;
 
 c_structs! {
+    struct fi_alias {
+        fid: *mut *mut fid,
+        flags: u64,
+    }
+
     struct fi_tx_attr {
         caps: u64,
         mode: u64,

@@ -40,10 +40,12 @@ pub mod domain;
 pub mod endpoint;
 pub mod eq;
 pub mod errno;
+pub mod ext;
 pub mod fabric;
 pub mod prov;
 pub mod rma;
 pub mod tagged;
+pub mod trigger;
 
 /// One field as this crate lays it out.
 pub struct FieldLayout {
@@ -76,7 +78,9 @@ pub fn structs() -> impl Iterator<Item = &'static StructLayout> {
         tagged::STRUCTS,
         rma::STRUCTS,
         atomic::STRUCTS,
+        trigger::STRUCTS,
         prov::STRUCTS,
+        ext::STRUCTS,
     ]
     .into_iter()
     .flatten()
@@ -87,11 +91,13 @@ pub fn constants() -> impl Iterator<Item = &'static (&'static str, u64)> {
     [
         fabric::CONSTANTS,
         atomic::CONSTANTS,
+        trigger::CONSTANTS,
         domain::CONSTANTS,
         endpoint::CONSTANTS,
         eq::CONSTANTS,
         errno::CONSTANTS,
         prov::CONSTANTS,
+        ext::CONSTANTS,
     ]
     .into_iter()
     .flatten()

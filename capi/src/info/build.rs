@@ -148,8 +148,9 @@ fn ep(asked: &Asked<'_>) -> fi_ep_attr {
         max_order_war_size: or(a.map(|a| a.max_order_war_size), usize::MAX),
         max_order_waw_size: or(a.map(|a| a.max_order_waw_size), usize::MAX),
         mem_tag_format: TAG_FORMAT,
-        tx_ctx_cnt: 1,
-        rx_ctx_cnt: 1,
+        // Who asks for shared contexts is told to use them; else there is one of each.
+        tx_ctx_cnt: a.map(|a| a.tx_ctx_cnt).filter(|n| *n == FI_SHARED_CONTEXT).unwrap_or(1),
+        rx_ctx_cnt: a.map(|a| a.rx_ctx_cnt).filter(|n| *n == FI_SHARED_CONTEXT).unwrap_or(1),
         auth_key_size: 0,
         auth_key: core::ptr::null_mut(),
     }
@@ -184,8 +185,8 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         rx_ctx_cnt: MANY,
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
-        max_ep_stx_ctx: 0,
-        max_ep_srx_ctx: 0,
+        max_ep_stx_ctx: MANY,
+        max_ep_srx_ctx: MANY,
         cntr_cnt: MANY,
         mr_iov_limit: 1,
         caps: DOMAIN_CAPS,

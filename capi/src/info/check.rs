@@ -107,6 +107,7 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     want(a.cq_data_size <= 8, "remote CQ data of more than 8 bytes")?;
     want(mr_mode_fits(a.mr_mode, version), "this combination of memory registration modes")?;
     want(a.mr_key_size <= 8, "memory keys of more than 8 bytes")?;
+    want(a.max_ep_stx_ctx <= MANY && a.max_ep_srx_ctx <= MANY, "so many shared contexts")?;
     want(a.max_ep_tx_ctx <= 1 && a.max_ep_rx_ctx <= 1, "scalable endpoints")?;
     want(a.cntr_cnt <= MANY && a.cq_cnt <= MANY && a.ep_cnt <= MANY, "so many objects")?;
     want(a.caps & !DOMAIN_CAPS == 0, "a domain capability")?;
@@ -131,7 +132,8 @@ fn ep(a: &fi_ep_attr) -> Answer<()> {
     want(matches!(a.protocol, FI_PROTO_UNSPEC | PROTOCOL), "an endpoint protocol")?;
     want(a.protocol_version <= PROTOCOL_VERSION, "a later version of the endpoint protocol")?;
     want(a.max_msg_size <= MAX_MSG, "messages that long")?;
-    want(a.tx_ctx_cnt <= 1 && a.rx_ctx_cnt <= 1, "scalable endpoints or shared contexts")?;
+    let one = |n| n <= 1 || n == FI_SHARED_CONTEXT;
+    want(one(a.tx_ctx_cnt) && one(a.rx_ctx_cnt), "scalable endpoints")?;
     want(a.auth_key_size == 0, "authorization keys")
     // mem_tag_format: any, since all 64 bits are there. max_order_*: ours are the largest there are. msg_prefix_size: 0 is
     // returned, as FI_MSG_PREFIX is not used.

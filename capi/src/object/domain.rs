@@ -11,10 +11,11 @@ use super::eq::Eq;
 use super::fabric::Fabric;
 use super::poll::PollSet;
 use super::progress::Progress;
-use super::{Uses, fid as slots};
+use super::shared::{Srx, Stx};
+use super::{Uses, ext, fid as slots};
 use crate::abi::atomic::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, fi_atomic_attr};
 use crate::abi::domain::*;
-use crate::abi::endpoint::fid_ep;
+use crate::abi::endpoint::{fid_ep, fid_stx};
 use crate::abi::eq::{fi_cntr_attr, fi_cq_attr, fi_poll_attr, fid_cntr, fid_cq, fid_poll};
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
@@ -23,7 +24,7 @@ use crate::object::mr;
 use crate::ops;
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::AtomicForm;
+use rustmx::{AtomicForm, Error};
 use std::sync::Arc;
 
 /// An opened domain.
@@ -48,7 +49,7 @@ unsafe impl Object for Domain {
     const CLASS: usize = FI_CLASS_DOMAIN;
 }
 
-static FID: fi_ops = slots::ops(close, bind, slots::no_control);
+static FID: fi_ops = slots::extended_ops(close, bind, control, ext::open);
 static OPS: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
     av_open,
@@ -131,6 +132,27 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     status(answer)
 }
 
+/// The deferred work queue (fi_trigger(3)). `FI_FLUSH_WORK` takes the counter whose work is meant, or null for all.
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: fi_domain(3): a live domain, an argument that suits the command.
+    let answer = unsafe { object::<Domain, _>(fid) }.and_then(|d| match command {
+        // SAFETY: a work request as fi_trigger(3) wants it.
+        FI_QUEUE_WORK => unsafe { ops::later::queue(d, arg.cast_const().cast()) },
+        FI_CANCEL_WORK => match d.cell.control()?.cancel_deferred(arg as usize) {
+            Err(Error::NoMessage) => refuse(FI_ENOENT),
+            other => Ok(other?),
+        },
+        FI_FLUSH_WORK => {
+            // SAFETY: null or a live counter.
+            let cntr = if arg.is_null() { None } else { Some(unsafe { object::<Cntr, _>(arg) }?.id) };
+            d.cell.control()?.flush_deferred(cntr);
+            Ok(())
+        }
+        _ => refuse(FI_ENOSYS),
+    });
+    status(answer)
+}
+
 unsafe extern "C" fn av_open(d: *mut fid_domain, asked: *mut fi_av_attr, out: *mut *mut fid_av, context: *mut c_void) -> c_int {
     // SAFETY: fi_av(3): a live domain, attributes that live during the call (we write the type), a place for the handle.
     unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Av::open(d, asked, context)?))) }
@@ -171,8 +193,7 @@ unsafe extern "C" fn endpoint2(
     unsafe { endpoint(d, info, out, context) }
 }
 
-// Not offered; fi_getinfo says so with max_ep_tx_ctx = 1 and no shared contexts.
-
+/// Not offered; fi_getinfo says so with max_ep_tx_ctx = 1.
 unsafe extern "C" fn scalable_ep(
     _d: *mut fid_domain,
     _info: *mut fi_info,
@@ -187,12 +208,14 @@ unsafe extern "C" fn poll_open(d: *mut fid_domain, asked: *mut fi_poll_attr, out
     unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, PollSet::open(d, attr(asked))?))) }
 }
 
-unsafe extern "C" fn stx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut opaque, _context: *mut c_void) -> c_int {
-    -FI_ENOSYS
+unsafe extern "C" fn stx_ctx(d: *mut fid_domain, asked: *mut fi_tx_attr, out: *mut *mut fid_stx, context: *mut c_void) -> c_int {
+    // SAFETY: fi_endpoint(3): a live domain, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Stx::open(d, attr(asked), context)?))) }
 }
 
-unsafe extern "C" fn srx_ctx(_d: *mut fid_domain, _asked: *mut opaque, _out: *mut *mut fid_ep, _context: *mut c_void) -> c_int {
-    -FI_ENOSYS
+unsafe extern "C" fn srx_ctx(d: *mut fid_domain, asked: *mut fi_rx_attr, out: *mut *mut fid_ep, context: *mut c_void) -> c_int {
+    // SAFETY: fi_endpoint(3): a live domain, attributes that live during the call, a place for the handle.
+    unsafe { status(object::<Domain, _>(d).and_then(|d| hand_out(out, Srx::open(d, attr(asked), context)?))) }
 }
 
 unsafe extern "C" fn query_atomic(

@@ -2,21 +2,19 @@
 #![expect(unsafe_code)]
 // UNSAFETY: receives and returns C handles; casts them through boundary.rs only.
 
-use super::av::Av;
 use super::cell::DomainCell;
-use super::cntr::Cntr;
-use super::cq::Cq;
 use super::domain::Domain;
-use super::eq::Eq;
-use super::{Uses, fid as slots};
+use super::options::{LIMITS, Limits};
+use super::{Uses, ext, fid as slots};
 use crate::abi::endpoint::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
-use crate::boundary::{Answer, Errno, Object, attr, class_of, copy_out, object, reclaim, refuse, status};
+use crate::boundary::{Answer, Errno, Object, attr, copy_out, count, hand_out, object, reclaim, refuse, status};
+use crate::ops::later::{self, Later};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{AtomicArgs, CntrEvents, EpAttr, EpId, Error, OpFlags, RecvArgs, RmaArgs, SendArgs, UserCtx};
+use rustmx::{Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,14 +22,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[repr(C)]
 pub(crate) struct Ep {
     head: fid_ep,
-    cell: Arc<DomainCell>,
-    id: EpId,
+    pub(super) cell: Arc<DomainCell>,
+    pub(crate) id: EpId,
     /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
-    op_flags_changed: AtomicBool,
+    /// The default flags were changed, or receives are not posted here.
+    pub(super) adjusted: AtomicBool,
+    /// Contexts that it must have before it is enabled, as it was opened with FI_SHARED_CONTEXT: (transmit, receive).
+    wants_shared: (bool, bool),
+    /// Contexts that it has.
+    pub(super) has_shared: (AtomicBool, AtomicBool),
+    /// Opened with FI_TRIGGER.
+    triggers: bool,
+    /// `size` of the attributes it was opened with, (transmit, receive).
+    pub(super) sizes: (usize, usize),
+    pub(super) limits: Mutex<Limits>,
+    /// This is an alias (fi_ep_alias): another handle of the endpoint that this keeps from being closed.
+    alias_of: Option<Uses>,
+    /// Its aliases.
+    aliases: Uses,
     /// Keeps what is bound to it, and its domain, from being closed.
-    bound: Mutex<Vec<Uses>>,
+    pub(super) bound: Mutex<Vec<Uses>>,
     _domain: Uses,
 }
 
@@ -40,7 +52,7 @@ unsafe impl Object for Ep {
     const CLASS: usize = FI_CLASS_EP;
 }
 
-static FID: fi_ops = slots::ops(close, bind, control);
+static FID: fi_ops = slots::extended_ops(close, bind, control, ext::open);
 static OPS: fi_ops_ep =
     fi_ops_ep { size: size_of::<fi_ops_ep>(), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left };
 
@@ -68,60 +80,162 @@ impl Ep {
             service: unsafe { info::service_of(i)? },
         };
         Ok(Ep {
-            head: fid_ep {
-                fid: slots::header(FI_CLASS_EP, context, &FID),
-                ops: &OPS,
-                cm: &ops::cm::OPS,
-                msg: &ops::msg::OPS,
-                rma: &ops::rma::OPS,
-                tagged: &ops::tagged::OPS,
-                atomic: &ops::atomic::OPS,
-                // FI_COLLECTIVE is not offered; libfabric tests this pointer before it calls through it.
-                collective: core::ptr::null(),
-            },
+            head: Self::head(context),
             id: domain.cell.control()?.ep_open(wanted)?,
             cell: domain.cell.clone(),
             op_flags: Mutex::new((tx_flags, rx_flags)),
-            op_flags_changed: AtomicBool::new(false),
+            adjusted: AtomicBool::new(false),
+            wants_shared: ep.map_or((false, false), |e| (e.tx_ctx_cnt == FI_SHARED_CONTEXT, e.rx_ctx_cnt == FI_SHARED_CONTEXT)),
+            has_shared: Default::default(),
+            triggers: i.caps & FI_TRIGGER != 0,
+            sizes: (
+                tx.map(|t| t.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
+                rx.map(|r| r.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
+            ),
+            limits: Mutex::new(LIMITS),
+            alias_of: None,
+            aliases: Uses::default(),
             bound: Mutex::default(),
             _domain: domain.uses.clone(),
         })
     }
 
+    fn head(context: *mut c_void) -> fid_ep {
+        fid_ep {
+            fid: slots::header(FI_CLASS_EP, context, &FID),
+            ops: &OPS,
+            cm: &ops::cm::OPS,
+            msg: &ops::msg::OPS,
+            rma: &ops::rma::OPS,
+            tagged: &ops::tagged::OPS,
+            atomic: &ops::atomic::OPS,
+            // FI_COLLECTIVE is not offered; libfabric tests this pointer before it calls through it.
+            collective: core::ptr::null(),
+        }
+    }
+
+    /// Another handle of this endpoint, with other default flags for one direction (fi_endpoint(3), fi_ep_alias).
+    fn alias(&self, flags: u64) -> Answer<Ep> {
+        let alias = Ep {
+            head: Self::head(self.head.fid.context),
+            cell: self.cell.clone(),
+            id: self.id,
+            op_flags: Mutex::new(*self.op_flags.lock()),
+            adjusted: AtomicBool::new(false),
+            wants_shared: self.wants_shared,
+            has_shared: (
+                AtomicBool::new(self.has_shared.0.load(Ordering::Acquire)),
+                AtomicBool::new(self.has_shared.1.load(Ordering::Acquire)),
+            ),
+            triggers: self.triggers,
+            sizes: self.sizes,
+            limits: Mutex::new(*self.limits.lock()),
+            alias_of: Some(self.alias_of.as_ref().unwrap_or(&self.aliases).clone()),
+            aliases: Uses::default(),
+            bound: Mutex::default(),
+            _domain: self._domain.clone(),
+        };
+        alias.set_op_flags(flags)?;
+        Ok(alias)
+    }
+
+    pub(super) fn min_multi_recv(&self) -> Answer<usize> {
+        Ok(self.cell.control()?.ep_min_multi_recv(self.id))
+    }
+
+    pub(super) fn set_min_multi_recv(&self, bytes: usize) -> Answer<()> {
+        self.cell.control()?.ep_set_min_multi_recv(self.id, bytes);
+        Ok(())
+    }
+
     /// Posts a send.
     #[inline]
     pub(crate) fn send(&self, mut args: SendArgs<'_>) -> Answer<()> {
-        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Send(self.id, args));
         }
         Ok(self.cell.data()?.send(self.id, &args)?)
     }
 
-    /// Posts a receive.
+    /// Sets the flags of a call that has none of its own; they may say that it is not for now.
+    #[cold]
+    fn default_flags(&self, transmit: bool, ctx: UserCtx, flags: &mut Option<OpFlags>) -> Answer<Option<Later>> {
+        let (tx, rx) = *self.op_flags.lock();
+        let default = if transmit { tx } else { rx };
+        if default & FI_TRIGGER == 0 {
+            *flags = Some(OpFlags::from_bits_retain(default));
+            return Ok(None);
+        }
+        // SAFETY: with this flag the context is a fi_triggered_context that names a live counter (fi_trigger(3)).
+        let (later, rest) = unsafe { later::triggered(self, default, ctx.0 as *mut c_void)? };
+        *flags = Some(rest);
+        Ok(Some(later))
+    }
+
     /// Reads or writes a peer's memory.
     pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
-        self.default_tx_flags(&mut args.flags);
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Rma(self.id, args));
+        }
         Ok(self.cell.data()?.rma(self.id, &args)?)
     }
 
     /// Combines values in a peer's memory with ours.
     pub(crate) fn atomic(&self, mut args: AtomicArgs<'_>) -> Answer<()> {
-        self.default_tx_flags(&mut args.flags);
+        if args.flags.is_none()
+            && self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        {
+            return self.defer(later, &Work::Atomic(self.id, args));
+        }
         Ok(self.cell.data()?.atomic(self.id, &args)?)
     }
 
-    fn default_tx_flags(&self, flags: &mut Option<OpFlags>) {
-        if flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            *flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().0));
-        }
-    }
-
+    /// Posts a receive.
     #[inline]
     pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
-        if args.flags.is_none() && self.op_flags_changed.load(Ordering::Acquire) {
-            args.flags = Some(OpFlags::from_bits_retain(self.op_flags.lock().1));
+        if self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.adjust_recv(&mut args)?
+        {
+            return self.defer(later, &Work::Recv(self.id, args));
         }
         Ok(self.cell.data()?.recv(self.id, &args)?)
+    }
+
+    #[cold]
+    fn adjust_recv(&self, args: &mut RecvArgs<'_>) -> Answer<Option<Later>> {
+        if self.has_shared.1.load(Ordering::Acquire) {
+            // Its receives are posted to the context (fi_endpoint(3)).
+            return refuse(FI_EOPBADSTATE);
+        }
+        if args.flags.is_some() { Ok(None) } else { self.default_flags(false, args.ctx, &mut args.flags) }
+    }
+
+    /// Whether calls with FI_TRIGGER are allowed.
+    pub(crate) fn triggers(&self) -> bool {
+        self.triggers
+    }
+
+    /// Does something later.
+    #[cold]
+    pub(crate) fn defer(&self, later: Later, work: &Work<'_>) -> Answer<()> {
+        Ok(self.cell.control()?.defer(later.when, work, later.mark)?)
+    }
+
+    /// What it did so far.
+    pub(super) fn stats(&self) -> Answer<Stats> {
+        Ok(self.cell.control()?.ep_stats(self.id)?)
+    }
+
+    /// How an operation would go.
+    pub(super) fn plan(&self, to: Addr, what: Movement, len: usize) -> Answer<Plan> {
+        Ok(self.cell.control()?.ep_plan(self.id, to, what, len)?)
     }
 
     /// The endpoint's name, to a buffer.
@@ -134,52 +248,13 @@ impl Ep {
         unsafe { copy_out(&name.to_bytes(), buf, len) }
     }
 
-    /// # Safety
-    /// `other` is a live object.
-    unsafe fn bind(&self, other: *mut fid, flags: u64) -> Answer<()> {
-        // SAFETY: live objects (caller) of the class found.
-        let uses = unsafe {
-            match class_of(other)? {
-                FI_CLASS_CQ => self.bind_cq(object(other)?, flags)?,
-                FI_CLASS_CNTR => self.bind_cntr(object(other)?, flags)?,
-                FI_CLASS_AV => {
-                    let av = object::<Av, _>(other)?;
-                    if flags != 0 {
-                        return refuse(FI_EBADFLAGS);
-                    }
-                    self.same_domain(&av.cell)?;
-                    self.cell.control()?.ep_bind_av(self.id, av.table.clone())?;
-                    Some(av.uses.clone())
-                }
-                // Nothing is reported there for connectionless endpoints, but clients bind one all the same.
-                FI_CLASS_EQ => Some(object::<Eq, _>(other)?.uses.clone()),
-                _ => return refuse(FI_EINVAL),
-            }
-        };
-        self.bound.lock().extend(uses);
-        Ok(())
-    }
-
-    fn bind_cq(&self, cq: &Cq, flags: u64) -> Answer<Option<Uses>> {
-        if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 {
-            return refuse(FI_EBADFLAGS);
+    /// One that was opened for shared contexts has them.
+    fn enable(&self) -> Answer<()> {
+        let has = (self.has_shared.0.load(Ordering::Acquire), self.has_shared.1.load(Ordering::Acquire));
+        if self.wants_shared.0 && !has.0 || self.wants_shared.1 && !has.1 {
+            return refuse(FI_EOPBADSTATE);
         }
-        self.same_domain(&cq.cell)?;
-        let (transmit, recv) = (flags & FI_TRANSMIT != 0, flags & FI_RECV != 0);
-        let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-        self.cell.control()?.ep_bind_cq(self.id, cq.id, transmit, recv, selective)?;
-        Ok(None)
-    }
-
-    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Answer<Option<Uses>> {
-        let Some(events) = CntrEvents::from_bits(flags) else { return refuse(FI_EBADFLAGS) };
-        self.same_domain(&cntr.cell)?;
-        self.cell.control()?.ep_bind_cntr(self.id, cntr.id, events)?;
-        Ok(None)
-    }
-
-    fn same_domain(&self, cell: &Arc<DomainCell>) -> Answer<()> {
-        if Arc::ptr_eq(cell, &self.cell) { Ok(()) } else { refuse(FI_EDOMAIN) }
+        Ok(self.cell.control()?.ep_enable(self.id)?)
     }
 
     /// # Safety
@@ -187,7 +262,7 @@ impl Ep {
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Answer<()> {
         let flags = arg.cast::<u64>();
         match command {
-            FI_ENABLE => Ok(self.cell.control()?.ep_enable(self.id)?),
+            FI_ENABLE => self.enable(),
             FI_GETOPSFLAG | FI_SETOPSFLAG if flags.is_null() => refuse(FI_EINVAL),
             FI_GETOPSFLAG => {
                 let (tx, rx) = *self.op_flags.lock();
@@ -205,6 +280,12 @@ impl Ep {
                 // SAFETY: a `uint64_t` (fi_endpoint(3)).
                 self.set_op_flags(unsafe { *flags })
             }
+            FI_ALIAS => {
+                // SAFETY: a structure that lives during the call (fi_endpoint(3)).
+                let asked = unsafe { attr(arg.cast::<fi_alias>()) }.ok_or(Errno(FI_EINVAL))?;
+                // SAFETY: a place for the handle (fi_endpoint(3)).
+                unsafe { hand_out(asked.fid, self.alias(asked.flags)?) }
+            }
             _ => refuse(FI_ENOSYS),
         }
     }
@@ -212,14 +293,15 @@ impl Ep {
     fn set_op_flags(&self, asked: u64) -> Answer<()> {
         let mut now = self.op_flags.lock();
         let new = asked & !(FI_TRANSMIT | FI_RECV);
+        let trigger = if self.triggers { FI_TRIGGER } else { 0 };
         let (tx, rx) = match asked & (FI_TRANSMIT | FI_RECV) {
-            FI_TRANSMIT if new & !info::TX_OP_FLAGS == 0 => (new, now.1),
-            FI_RECV if new & !info::RX_OP_FLAGS == 0 => (now.0, new),
+            FI_TRANSMIT if new & !(info::TX_OP_FLAGS | trigger) == 0 => (new, now.1),
+            FI_RECV if new & !(info::RX_OP_FLAGS | trigger) == 0 => (now.0, new),
             FI_TRANSMIT | FI_RECV => return refuse(FI_EBADFLAGS),
             _ => return refuse(FI_EINVAL),
         };
         *now = (tx, rx);
-        self.op_flags_changed.store(true, Ordering::Release);
+        self.adjusted.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -227,6 +309,14 @@ impl Ep {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live endpoint.
     let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
+        if ep.aliases.any() {
+            return refuse(FI_EBUSY);
+        }
+        if ep.alias_of.is_some() {
+            // SAFETY: the client gives the handle up (fi_close(3)); the endpoint stays.
+            drop(unsafe { reclaim::<Ep>(fid) });
+            return Ok(());
+        }
         match ep.cell.control().and_then(|mut d| d.ep_close(ep.id)) {
             Ok(()) | Err(Error::Forked) => {}
             Err(e) => return Err(e.into()),
@@ -244,7 +334,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint, an argument that suits the command. FI_ALIAS is among the refused ones.
+    // SAFETY: fi_endpoint(3): a live endpoint, an argument that suits the command.
     unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.control(command, arg))) }
 }
 
@@ -259,33 +349,13 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
 }
 
 unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint.
-    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
-        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
-            return refuse(FI_ENOPROTOOPT);
-        }
-        let now = ep.cell.control()?.ep_min_multi_recv(ep.id);
-        // SAFETY: `value` holds `*len` bytes (fi_endpoint(3)).
-        unsafe { copy_out(&now.to_ne_bytes(), value, len) }
-    });
-    status(answer)
+    // SAFETY: fi_endpoint(3): a live endpoint, a buffer of `*len` bytes.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.get_option(level, name, value, len))) }
 }
 
 unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-    // SAFETY: fi_endpoint(3): a live endpoint.
-    let answer = unsafe { object::<Ep, _>(fid) }.and_then(|ep| {
-        if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
-            return refuse(FI_ENOPROTOOPT);
-        }
-        if value.is_null() || len != size_of::<usize>() {
-            return refuse(FI_EINVAL);
-        }
-        // SAFETY: `value` holds `len` bytes, which is a size_t's worth.
-        let new = unsafe { value.cast::<usize>().read_unaligned() };
-        ep.cell.control()?.ep_set_min_multi_recv(ep.id, new);
-        Ok(())
-    });
-    status(answer)
+    // SAFETY: fi_endpoint(3): a live endpoint, a value of `len` bytes.
+    unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.set_option(level, name, value, len))) }
 }
 
 // Contexts of scalable endpoints: there are none.
@@ -310,12 +380,17 @@ unsafe extern "C" fn rx_ctx(
     -FI_ENOSYS
 }
 
-// Deprecated queries; our queues grow, so there is no number to give.
+// Deprecated queries (fi_endpoint(3)): lower bounds of what may be posted before -FI_EAGAIN.
 
-unsafe extern "C" fn rx_size_left(_ep: *mut fid_ep) -> isize {
-    -(FI_ENOSYS as isize)
+unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: fi_endpoint(3): a live endpoint. Posted receives are limited by memory only: the size that it was opened with.
+    count(
+        unsafe { object::<Ep, _>(ep) }
+            .and_then(|ep| ep.cell.control()?.ep_send_room(ep.id).map(|_| ep.sizes.1).map_err(Errno::from)),
+    )
 }
 
-unsafe extern "C" fn tx_size_left(_ep: *mut fid_ep) -> isize {
-    -(FI_ENOSYS as isize)
+unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: fi_endpoint(3): a live endpoint.
+    count(unsafe { object::<Ep, _>(ep) }.and_then(|ep| Ok(ep.cell.control()?.ep_send_room(ep.id)?)))
 }

@@ -44,9 +44,16 @@ type Close = unsafe extern "C" fn(*mut fid) -> c_int;
 type Bind = unsafe extern "C" fn(*mut fid, *mut fid, u64) -> c_int;
 type Control = unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int;
 
+type OpsOpen = unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut *mut c_void, *mut c_void) -> c_int;
+
 /// The table of an object: what differs is given, the rest is refused.
 pub(crate) const fn ops(close: Close, bind: Bind, control: Control) -> fi_ops {
-    fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open: no_ops_open, tostr: no_tostr, ops_set: no_ops_set }
+    extended_ops(close, bind, control, no_ops_open)
+}
+
+/// The table of an object that has an extension, too.
+pub(crate) const fn extended_ops(close: Close, bind: Bind, control: Control, ops_open: OpsOpen) -> fi_ops {
+    fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open, tostr: no_tostr, ops_set: no_ops_set }
 }
 
 /// The header of a new object.

@@ -1,17 +1,21 @@
 //! One file per kind of `fid`: open, bind, control, close, and the calls that are not on the data path.
 
 pub(crate) mod av;
+mod bind;
 pub(crate) mod cell;
 pub(crate) mod cntr;
 pub(crate) mod cq;
 pub(crate) mod domain;
 pub(crate) mod ep;
 pub(crate) mod eq;
+mod ext;
 pub(crate) mod fabric;
 pub(crate) mod fid;
 pub(crate) mod mr;
+mod options;
 pub(crate) mod poll;
 pub(crate) mod progress;
+pub(crate) mod shared;
 pub(crate) mod wait;
 
 use std::sync::Arc;

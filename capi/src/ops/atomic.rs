@@ -2,6 +2,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
+use super::later::{self, Later};
 use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
@@ -12,7 +13,7 @@ use crate::object::ep::Ep;
 use libc::{c_int, c_void};
 use rustmx::{
     ATOMIC_MAX, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, IOV_LIMIT, MAX_PLACES, OpFlags, Order, RemoteSeg, UserCtx,
-    UserSeg, is_valid_atomic,
+    UserSeg, Work, is_valid_atomic,
 };
 
 /// The table of every endpoint.
@@ -72,11 +73,13 @@ struct What {
     /// `None`: the endpoint's default flags.
     flags: Option<OpFlags>,
     inject: bool,
+    /// Not now.
+    later: Option<Later>,
 }
 
 impl What {
     fn plain(to: fi_addr_t, context: *mut c_void) -> What {
-        What { to, context, flags: None, inject: false }
+        What { to, context, flags: None, inject: false, later: None }
     }
 }
 
@@ -102,20 +105,28 @@ unsafe fn segments(values: Values, size: usize, into: &mut [UserSeg; IOV_LIMIT])
 ///
 /// # Safety
 /// `ep` is a live endpoint; the lists are as long as they say; buffers live until completion (fi_atomic(3)).
-unsafe fn start(
-    ep: *mut fid_ep,
+unsafe fn start(ep: *mut fid_ep, order: Answer<Order>, lists: [Values; 3], places: &[fi_rma_ioc], what: What) -> isize {
+    // SAFETY: as the caller promises.
+    status(unsafe { object::<Ep, _>(ep).and_then(|ep| begin(ep, order, lists, places, what)) }) as isize
+}
+
+/// The same.
+///
+/// # Safety
+/// The lists are as long as they say; buffers live until completion (fi_atomic(3)).
+unsafe fn begin(
+    ep: &Ep,
     order: Answer<Order>,
     [operands, comparands, results]: [Values; 3],
     places: &[fi_rma_ioc],
     what: What,
-) -> isize {
+) -> Answer<()> {
     // SAFETY: as the caller promises; zero bytes at no address.
-    let answer = unsafe {
+    unsafe {
         let none = [convert::segment(core::ptr::null(), 0); IOV_LIMIT];
         let (mut x, mut y, mut z) = (none, none, none);
         order.and_then(|order| {
             let size = order.kind.bytes();
-            let ep = object::<Ep, _>(ep)?;
             // Operands of a read are ignored, whatever they are (fi_atomic(3)).
             let operands = if order.op == AtomicOp::Read { Values::NONE } else { operands };
             let (nx, ny, nz) =
@@ -124,7 +135,7 @@ unsafe fn start(
             for (to, one) in there.iter_mut().zip(places) {
                 *to = RemoteSeg { addr: one.addr, len: one.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?, key: one.key };
             }
-            ep.atomic(AtomicArgs {
+            let args = AtomicArgs {
                 to: Addr(what.to),
                 order,
                 operands: &x[..nx],
@@ -134,10 +145,13 @@ unsafe fn start(
                 ctx: UserCtx(what.context as usize),
                 flags: what.flags,
                 inject: what.inject,
-            })
+            };
+            match what.later {
+                None => ep.atomic(args),
+                Some(later) => ep.defer(later, &Work::Atomic(ep.id, args)),
+            }
         })
-    };
-    status(answer) as isize
+    }
 }
 
 /// Values of a list, all to one place.
@@ -164,20 +178,59 @@ unsafe fn message(
     flags: u64,
 ) -> isize {
     // SAFETY: as the caller promises.
-    unsafe {
-        let Some(m) = attr(msg) else { return -(FI_EINVAL as isize) };
-        if m.rma_iov_count > MAX_PLACES || m.rma_iov.is_null() {
-            return -(FI_EINVAL as isize);
-        }
-        let flags = match convert::flags(flags) {
-            Ok(flags) => Some(flags),
-            Err(Errno(e)) => return -(e as isize),
-        };
-        let places = core::slice::from_raw_parts(m.rma_iov, m.rma_iov_count);
-        let operands = Values { list: m.msg_iov, count: m.iov_count };
-        let what = What { flags, ..What::plain(m.addr, m.context) };
-        start(ep, order(m.datatype, m.op, form), [operands, comparands, results], places, what)
+    let answer = unsafe {
+        object::<Ep, _>(ep).and_then(|ep| {
+            let m = attr(msg).ok_or(Errno(FI_EINVAL))?;
+            let (flags, later) = match convert::flags(flags) {
+                Ok(flags) => (flags, None),
+                Err(_) => {
+                    let (later, flags) = later::triggered(ep, flags, m.context)?;
+                    (flags, Some(later))
+                }
+            };
+            described(ep, m, [comparands, results], form, flags, later)
+        })
+    };
+    status(answer) as isize
+}
+
+/// # Safety
+/// The message's and the other lists live during the call; buffers until completion.
+unsafe fn described(
+    ep: &Ep,
+    m: &fi_msg_atomic,
+    [comparands, results]: [Values; 2],
+    form: AtomicForm,
+    flags: OpFlags,
+    later: Option<Later>,
+) -> Answer<()> {
+    if m.rma_iov_count > MAX_PLACES || m.rma_iov.is_null() {
+        return refuse(FI_EINVAL);
     }
+    let operands = Values { list: m.msg_iov, count: m.iov_count };
+    let what = What { flags: Some(flags), later, ..What::plain(m.addr, m.context) };
+    // SAFETY: as the caller promises.
+    unsafe {
+        let places = core::slice::from_raw_parts(m.rma_iov, m.rma_iov_count);
+        begin(ep, order(m.datatype, m.op, form), [operands, comparands, results], places, what)
+    }
+}
+
+/// Deferred work: comparands and results as lists and their lengths.
+///
+/// # Safety
+/// As for a call of the table.
+pub(super) unsafe fn prepared(
+    ep: &Ep,
+    m: &fi_msg_atomic,
+    lists: [Option<(*const fi_ioc, usize)>; 2],
+    form: AtomicForm,
+    flags: OpFlags,
+    later: Option<Later>,
+) -> Answer<()> {
+    let lists = lists.map(|l| l.map_or(Values::NONE, |(list, count)| Values { list, count }));
+    // SAFETY: as the caller promises.
+    unsafe { described(ep, m, lists, form, flags, later) }
 }
 
 unsafe extern "C" fn write(

@@ -2,6 +2,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
+use super::later;
 use super::post::{Recv, Send, recv as post_recv, recvv as post_recvv, refused, send as post_send, sendv as post_sendv};
 use crate::abi::endpoint::{fi_msg, fi_ops_msg, fid_ep};
 use crate::abi::errno::FI_EINVAL;
@@ -56,11 +57,12 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
     match convert::flags(flags) {
         // SAFETY: fi_msg(3): a live endpoint, buffers that live until completion.
         Ok(f) => unsafe { post_recvv(ep, m.msg_iov, m.iov_count, Recv { flags: Some(f), ..from(m.addr, m.context) }) },
-        Err(e) => refused(e),
+        // SAFETY: as above.
+        Err(_) => unsafe { later::message(ep, m, flags, false) },
     }
 }
 
-unsafe extern "C" fn send(
+pub(super) unsafe extern "C" fn send(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -72,7 +74,7 @@ unsafe extern "C" fn send(
     unsafe { post_send(ep, buf, len, to(dest, context)) }
 }
 
-unsafe extern "C" fn sendv(
+pub(super) unsafe extern "C" fn sendv(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -84,23 +86,24 @@ unsafe extern "C" fn sendv(
     unsafe { post_sendv(ep, iov, count, to(dest, context)) }
 }
 
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+pub(super) unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     // SAFETY: fi_msg(3): a message structure that lives during the call.
     let Some(m) = (unsafe { attr(msg) }) else { return refused(Errno(FI_EINVAL)) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(m.data);
     match convert::flags(flags) {
         // SAFETY: fi_msg(3): a live endpoint, buffers that live until completion.
         Ok(f) => unsafe { post_sendv(ep, m.msg_iov, m.iov_count, Send { flags: Some(f), data, ..to(m.addr, m.context) }) },
-        Err(e) => refused(e),
+        // SAFETY: as above.
+        Err(_) => unsafe { later::message(ep, m, flags, true) },
     }
 }
 
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t) -> isize {
+pub(super) unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t) -> isize {
     // SAFETY: fi_msg(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { inject: true, ..to(dest, core::ptr::null_mut()) }) }
 }
 
-unsafe extern "C" fn senddata(
+pub(super) unsafe extern "C" fn senddata(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -113,7 +116,7 @@ unsafe extern "C" fn senddata(
     unsafe { post_send(ep, buf, len, Send { data: Some(data), ..to(dest, context) }) }
 }
 
-unsafe extern "C" fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest: fi_addr_t) -> isize {
+pub(super) unsafe extern "C" fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest: fi_addr_t) -> isize {
     // SAFETY: fi_msg(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { data: Some(data), inject: true, ..to(dest, core::ptr::null_mut()) }) }
 }

@@ -2,16 +2,17 @@
 #![expect(unsafe_code)]
 // UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
+use super::later::{self, Later};
 use super::post::refused;
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::FI_EINVAL;
-use crate::abi::fabric::{FI_REMOTE_CQ_DATA, fi_addr_t};
+use crate::abi::fabric::fi_addr_t;
 use crate::abi::rma::{fi_msg_rma, fi_ops_rma, fi_rma_iov};
 use crate::boundary::{Answer, Errno, attr, object, refuse, status};
 use crate::convert;
 use crate::object::ep::Ep;
 use libc::{c_void, iovec};
-use rustmx::{Addr, MAX_PLACES, OpFlags, RemoteSeg, RmaArgs, UserCtx, UserSeg};
+use rustmx::{Addr, MAX_PLACES, OpFlags, RemoteSeg, RmaArgs, UserCtx, UserSeg, Work};
 
 /// The table of every endpoint.
 pub(crate) static OPS: fi_ops_rma =
@@ -26,17 +27,23 @@ struct What {
     /// `None`: the endpoint's default flags.
     flags: Option<OpFlags>,
     inject: bool,
+    /// Not now.
+    later: Option<Later>,
 }
 
 impl What {
     fn plain(to: fi_addr_t, write: bool, context: *mut c_void) -> What {
-        What { to, write, data: None, context, flags: None, inject: false }
+        What { to, write, data: None, context, flags: None, inject: false, later: None }
     }
 }
 
 fn start(ep: &Ep, iov: &[UserSeg], places: &[RemoteSeg], what: What) -> Answer<()> {
-    let What { to, write, data, context, flags, inject } = what;
-    ep.rma(RmaArgs { to: Addr(to), write, iov, places, data, ctx: UserCtx(context as usize), flags, inject })
+    let What { to, write, data, context, flags, inject, later } = what;
+    let args = RmaArgs { to: Addr(to), write, iov, places, data, ctx: UserCtx(context as usize), flags, inject };
+    match later {
+        None => ep.rma(args),
+        Some(later) => ep.defer(later, &Work::Rma(ep.id, args)),
+    }
 }
 
 /// One buffer and one place.
@@ -83,6 +90,21 @@ unsafe fn with_places<R>(iov: *const fi_rma_iov, count: usize, post: impl FnOnce
     post(&places[..count])
 }
 
+/// An operation from a message structure whose flags are known to be offered; perhaps not for now.
+///
+/// # Safety
+/// The message's arrays live during the call, its buffers until completion.
+pub(super) unsafe fn prepared(ep: &Ep, m: &fi_msg_rma, flags: OpFlags, write: bool, later: Option<Later>) -> Answer<()> {
+    let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(m.data);
+    let what = What { data, flags: Some(flags), later, ..What::plain(m.addr, write, m.context) };
+    // SAFETY: as the caller promises.
+    unsafe {
+        with_places(m.rma_iov, m.rma_iov_count, |places| {
+            convert::with_segments(m.msg_iov, m.iov_count, |s| start(ep, s, places, what))
+        })
+    }
+}
+
 /// An operation from a message structure.
 ///
 /// # Safety
@@ -92,12 +114,13 @@ unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, write: bo
     let answer = unsafe {
         object::<Ep, _>(ep).and_then(|ep| {
             let m = attr(msg).ok_or(Errno(FI_EINVAL))?;
-            let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(m.data);
-            let flags = Some(convert::flags(flags)?);
-            let what = What { data, flags, ..What::plain(m.addr, write, m.context) };
-            with_places(m.rma_iov, m.rma_iov_count, |places| {
-                convert::with_segments(m.msg_iov, m.iov_count, |s| start(ep, s, places, what))
-            })
+            match convert::flags(flags) {
+                Ok(flags) => prepared(ep, m, flags, write, None),
+                Err(_) => {
+                    let (later, flags) = later::triggered(ep, flags, m.context)?;
+                    prepared(ep, m, flags, write, Some(later))
+                }
+            }
         })
     };
     match answer {

@@ -2,6 +2,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
+use super::later;
 use super::post::{Recv, Send, recv as post_recv, recvv as post_recvv, refused, send as post_send, sendv as post_sendv};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::FI_EINVAL;
@@ -62,11 +63,12 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     match convert::flags(flags) {
         // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
         Ok(f) => unsafe { post_recvv(ep, m.msg_iov, m.iov_count, Recv { flags: Some(f), ..plain }) },
-        Err(e) => refused(e),
+        // SAFETY: as above.
+        Err(_) => unsafe { later::tagged(ep, m, flags, false) },
     }
 }
 
-unsafe extern "C" fn send(
+pub(super) unsafe extern "C" fn send(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -79,7 +81,7 @@ unsafe extern "C" fn send(
     unsafe { post_send(ep, buf, len, to(dest, tag, context)) }
 }
 
-unsafe extern "C" fn sendv(
+pub(super) unsafe extern "C" fn sendv(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -92,23 +94,24 @@ unsafe extern "C" fn sendv(
     unsafe { post_sendv(ep, iov, count, to(dest, tag, context)) }
 }
 
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+pub(super) unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
     // SAFETY: fi_tagged(3): a message structure that lives during the call.
     let Some(m) = (unsafe { attr(msg) }) else { return refused(Errno(FI_EINVAL)) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(m.data);
     match convert::flags(flags) {
         // SAFETY: fi_tagged(3): a live endpoint, buffers that live until completion.
         Ok(f) => unsafe { post_sendv(ep, m.msg_iov, m.iov_count, Send { flags: Some(f), data, ..to(m.addr, m.tag, m.context) }) },
-        Err(e) => refused(e),
+        // SAFETY: as above.
+        Err(_) => unsafe { later::tagged(ep, m, flags, true) },
     }
 }
 
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) -> isize {
+pub(super) unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { inject: true, ..to(dest, tag, core::ptr::null_mut()) }) }
 }
 
-unsafe extern "C" fn senddata(
+pub(super) unsafe extern "C" fn senddata(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -122,7 +125,14 @@ unsafe extern "C" fn senddata(
     unsafe { post_send(ep, buf, len, Send { data: Some(data), ..to(dest, tag, context) }) }
 }
 
-unsafe extern "C" fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, dest: fi_addr_t, tag: u64) -> isize {
+pub(super) unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    tag: u64,
+) -> isize {
     // SAFETY: fi_tagged(3): a live endpoint, a buffer that lives during the call.
     unsafe { post_send(ep, buf, len, Send { data: Some(data), inject: true, ..to(dest, tag, core::ptr::null_mut()) }) }
 }

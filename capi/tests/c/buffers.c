@@ -20,7 +20,7 @@ static void multi_receive(int rank, int sock)
 	CHECK(min == 600 && len == sizeof min);
 	EXPECT(-FI_EINVAL, fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &min, 1));
 	EXPECT(-FI_ENOPROTOOPT, fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &min, sizeof min));
-	EXPECT(-FI_ENOPROTOOPT, fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_TX_SIZE, &min, &len));
+	EXPECT(-FI_ENOPROTOOPT, fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &min, &len));
 
 	if (rank == 0) {
 		uint8_t out[600];

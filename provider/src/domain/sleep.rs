@@ -9,7 +9,7 @@ use crate::endpoint::{Out, Patience, UNFENCED};
 use crate::error::{Error, Result};
 use crate::sys::poller::Poller;
 use crate::sys::timer::Timer;
-use crate::sys::{fork, membarrier};
+use crate::sys::membarrier;
 use crate::types::{CntrId, CqId};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Domain {
     /// # Errors
     /// [`Error::Forked`].
     pub fn doze(&mut self) -> Result<Nap> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         if self.idle == 0 {
@@ -125,7 +125,7 @@ impl Domain {
     /// # Errors
     /// [`Error::Forked`].
     pub fn trywait(&mut self) -> Result<bool> {
-        if fork::in_child() {
+        if self.owner.is_elsewhere() {
             return Err(Error::Forked);
         }
         self.bed.lent = true;
@@ -146,10 +146,9 @@ impl Domain {
 
     /// Tells the peers, and looks at everything before and after.
     fn lie_down(&mut self) -> Nap {
-        let out = lend!(self);
-        let mut work = 0;
-        for (_, ep) in &mut self.eps {
-            work += ep.progress(out) + ep.look_around(out);
+        let mut work = self.each(|ep, out| ep.progress(out) + ep.look_around(out));
+        if !self.deferred.is_empty() {
+            work += self.run_deferred() + usize::from(self.deferred.stuck);
         }
         if work > 0 {
             self.idle = 0;

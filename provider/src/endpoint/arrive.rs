@@ -39,9 +39,9 @@ impl Endpoint {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);
         let mut desk = Desk {
-            tagged: &mut self.tagged,
-            untagged: &mut self.untagged,
-            multis: &mut self.multis,
+            tagged: &mut self.books.tagged,
+            untagged: &mut self.books.untagged,
+            multis: &mut self.books.multis,
             pool: &mut self.pool,
             report: &self.report,
             stats: &mut self.stats,
@@ -91,7 +91,7 @@ impl Endpoint {
         let src = self.source_of(via);
         self.stats.received += 1;
         let Received { req, env, placed } = received;
-        finish(&self.report, &mut self.multis, out, &req, &env, placed, src);
+        finish(&self.report, &mut self.books.multis, out, &req, &env, placed, src);
     }
 
     /// The handle of the endpoint behind a link, if it is wanted.
@@ -113,7 +113,7 @@ impl Endpoint {
 fn finish(
     report: &Reporter, multis: &mut Slab<Multi>, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr,
 ) {
-    let more = match req.multi {
+    let more = match req.special.multi() {
         None => CompFlags::empty(),
         Some(id) => recv::message_done(multis, id),
     };
@@ -232,7 +232,8 @@ impl Desk<'_> {
         self.stats.unexpected += 1;
         peer.held += 1;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
-        matcher.unexpected.push(env.tag, peer.canonical, HeldMsg { env, held, via: self.via });
+        let msg = HeldMsg { env, held, via: self.via, owner: self.report.index() };
+        matcher.unexpected.push(env.tag, peer.canonical, msg);
         Ok(())
     }
 

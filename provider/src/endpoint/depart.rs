@@ -3,10 +3,11 @@
 use super::peers::Contact;
 use super::recv::{self, Wanted};
 use super::report::{Culprit, FailedRecv};
+use super::shared::Left;
 use super::{Endpoint, HeldMsg, Out, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
-use crate::request::{Held, SendReq};
+use crate::request::SendReq;
 use crate::sys::cpu;
 use crate::types::{CompFlags, PeerId};
 use std::io::Write;
@@ -53,12 +54,11 @@ impl Endpoint {
         for req in &sends {
             self.report.send_failed(out, req, why, culprit);
         }
-        for (req, env) in aborted.recvs {
-            let more = req.multi.map_or(CompFlags::empty(), |id| recv::message_done(&mut self.multis, id));
-            self.report.recv_failed(out, FailedRecv::broken_off(req.ctx, env, more), why, culprit);
+        let left = Left { id, why, recvs: aborted.recvs };
+        match &mut self.member {
+            Some(member) if !member.lent => member.left.push(left),
+            _ => failed += self.clear_out(out, left),
         }
-        self.drop_broken(id);
-        failed += self.fail_directed(out, id, why, culprit);
         let speak = || describe(why, culprit.name.as_ref(), culprit.pid);
         if failed > 0 || !closed {
             self.stats.lost += 1;
@@ -69,16 +69,34 @@ impl Endpoint {
         self.bury(id);
     }
 
+    /// What the end of a peer means for the books. Returns how many further operations failed by it.
+    pub(super) fn clear_out(&mut self, out: &mut Out<'_>, left: Left) -> usize {
+        let Left { id, why, recvs } = left;
+        let culprit = self.peers.get(id).culprit();
+        for (req, env) in recvs {
+            let more = req.special.multi().map_or(CompFlags::empty(), |id| recv::message_done(&mut self.books.multis, id));
+            let failed = FailedRecv::broken_off(req.ctx, env, more).aside(req.special.aside());
+            self.report.recv_failed(out, failed, why, culprit);
+        }
+        self.drop_broken(id);
+        let failed = self.fail_directed(out, id, why, culprit);
+        self.bury(id);
+        failed
+    }
+
     /// Forgets held messages whose rest will never come.
     fn drop_broken(&mut self, id: PeerId) {
+        if self.member.is_some() {
+            return self.drop_broken_of_shared(id);
+        }
         let source = self.peers.get(id).canonical;
-        for matcher in [&mut self.tagged, &mut self.untagged] {
+        for matcher in [&mut self.books.tagged, &mut self.books.untagged] {
             if self.peers.get(id).held == 0 {
                 return;
             }
             for msg in matcher.unexpected.remove_source(source) {
                 let peer = self.peers.get_mut(msg.via);
-                let broken = msg.via == id && matches!(msg.held, Held::Stream(s) if !peer.streams.is_whole(s));
+                let broken = msg.is_broken(id, &peer.streams);
                 if broken {
                     peer.held -= 1;
                 } else {
@@ -88,11 +106,26 @@ impl Endpoint {
             }
         }
         let peer = self.peers.get_mut(id);
-        self.claimed.retain(|_, c| {
+        self.books.claimed.retain(|_, c| {
             let broken = c.is_broken(id, &peer.streams);
             peer.held -= usize::from(broken);
             !broken
         });
+    }
+
+    /// The same in books that hold other endpoints' messages, too, whose peers may have the same number.
+    fn drop_broken_of_shared(&mut self, id: PeerId) {
+        let (owner, peer) = (self.index, self.peers.get_mut(id));
+        if peer.held == 0 {
+            return;
+        }
+        let mut broken = 0;
+        self.books.retain(|msg| {
+            let gone = msg.owner == owner && msg.is_broken(id, &peer.streams);
+            broken += usize::from(gone);
+            !gone
+        });
+        peer.held -= broken;
     }
 
     /// Fails the receives that name this peer, unless another link to it lives.
@@ -107,11 +140,11 @@ impl Endpoint {
         }
         let mut failed = 0;
         for tagged in [true, false] {
-            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             for wanted in matcher.posted.remove_source(source) {
                 let receive = match wanted {
-                    Wanted::Once(req) => FailedRecv::unmatched(req.ctx, tagged, false),
-                    Wanted::Multi(at) => match recv::retire(&mut self.multis, at) {
+                    Wanted::Once(req) => FailedRecv::unmatched(req.ctx, tagged, false).aside(req.special.aside()),
+                    Wanted::Multi(at) => match recv::retire(&mut self.books.multis, at) {
                         Some(ctx) => FailedRecv::unmatched(ctx, tagged, true),
                         None => continue,
                     },

@@ -11,38 +11,44 @@
 //! | `contact.rs` | first contact, from both sides |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
+//! | `plan.rs` | how an operation would go, and why |
 //! | `report.rs` | the one place where operations become completions |
+//! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
 //! Everything is `&mut self`: the lock, if there is one, is around the domain. Completions go to queues that the
 //! domain owns and lends in ([`Out`]).
 
 mod arrive;
+mod books;
 mod contact;
 mod crowd;
 mod depart;
 mod peers;
+mod plan;
 mod progress;
 mod recv;
 mod report;
 mod rma;
 mod send;
+mod shared;
 mod sleep;
 
+pub use plan::{Movement, Plan};
 pub use recv::RecvArgs;
 pub use report::Out;
 pub use rma::{AtomicArgs, RmaArgs};
 pub use send::SendArgs;
+pub(crate) use shared::SharedRx;
 pub(crate) use sleep::{Patience, UNFENCED};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::log::Log;
-use crate::matching::{Posted, Unexpected};
 use crate::mem::pool::Pool;
 use crate::mem::shared::SharedMem;
 use crate::peer::av::AddressVector;
 use crate::peer::name::{Name, Service};
-use crate::request::{Envelope, Held, RecvReq};
+use crate::request::{Aside, RecvReq, Special};
 use crate::select::Selection;
 use crate::shm::bell::Bell;
 use crate::shm::{layout, segment};
@@ -52,12 +58,11 @@ use crate::sys::{cpu, host};
 use crate::transport::{Door, Handed, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use crate::wire::header::HEAD;
+use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 use peers::Peers;
-use recv::{Claimed, Multi, Wanted};
 use report::Reporter;
-use rustc_hash::FxHashMap;
-use slab::Slab;
+use shared::Member;
 use std::sync::Arc;
 
 /// How an endpoint is opened.
@@ -77,26 +82,6 @@ pub struct EpAttr {
     pub tagged: bool,
     /// Listen at this service, so that peers can find the endpoint by address and port.
     pub service: Option<Service>,
-}
-
-/// A message that waits for its receive.
-struct HeldMsg {
-    env: Envelope,
-    held: Held,
-    /// The peer whose link brought it (not an alias's canonical peer).
-    via: PeerId,
-}
-
-/// Posted receives and unexpected messages of one kind, tagged or untagged.
-struct Matcher {
-    posted: Posted<Wanted>,
-    unexpected: Unexpected<HeldMsg>,
-}
-
-impl Matcher {
-    fn new() -> Matcher {
-        Matcher { posted: Posted::new(), unexpected: Unexpected::new() }
-    }
 }
 
 /// The bell that peers ring for this endpoint, made at first contact.
@@ -157,11 +142,9 @@ pub struct Endpoint {
     selection: Selection,
     segment_bytes: usize,
     peers: Peers,
-    tagged: Matcher,
-    untagged: Matcher,
-    claimed: FxHashMap<UserCtx, Claimed>,
-    multis: Slab<Multi>,
-    min_multi_recv: usize,
+    books: Books,
+    /// Bound to a shared receive context, whose books it works with while they are lent.
+    member: Option<Member>,
     report: Reporter,
     pool: Pool,
     poll: Poll,
@@ -179,7 +162,7 @@ impl Endpoint {
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
             selection: Selection::new(&config, record_max),
-            report: Reporter::new(attr.source),
+            report: Reporter::new(attr.source, index),
             attr,
             config,
             log,
@@ -192,11 +175,8 @@ impl Endpoint {
             bell: None,
             segment_bytes,
             peers: Peers::default(),
-            tagged: Matcher::new(),
-            untagged: Matcher::new(),
-            claimed: FxHashMap::default(),
-            multis: Slab::new(),
-            min_multi_recv: 64,
+            books: Books::new(),
+            member: None,
             pool: Pool::default(),
             poll: Poll::default(),
             nap: 0,
@@ -280,12 +260,17 @@ impl Endpoint {
 
     /// Smallest rest of a multi-receive buffer that is still used.
     pub(crate) fn min_multi_recv(&self) -> usize {
-        self.min_multi_recv
+        self.books.min_multi_recv
     }
 
     /// Sets it; applies to buffers posted later.
     pub(crate) fn set_min_multi_recv(&mut self, bytes: usize) {
-        self.min_multi_recv = bytes;
+        self.books.min_multi_recv = bytes;
+    }
+
+    /// A triggered operation could not be started: it completes with why.
+    pub(crate) fn never_started(&self, out: &mut Out<'_>, ctx: UserCtx, receives: bool, why: Error) {
+        self.report.never_started(out, ctx, receives, why);
     }
 
     /// What it did so far.
@@ -304,7 +289,8 @@ impl Endpoint {
 }
 
 /// A request for a plain buffer.
-fn request(ctx: UserCtx, report: bool, iov: crate::mem::user::UserIov) -> RecvReq {
+#[inline]
+fn request(ctx: UserCtx, report: bool, iov: crate::mem::user::UserIov, aside: Option<Aside>) -> RecvReq {
     let cap = crate::mem::user::total_len(&iov);
-    RecvReq { ctx, report, iov, cap, multi: None }
+    RecvReq { ctx, report, iov, cap, special: aside.map_or(Special::NOTHING, Special::from) }
 }

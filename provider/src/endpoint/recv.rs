@@ -2,13 +2,14 @@
 
 use super::peers::gone;
 use super::report::{Culprit, FailedRecv, Reporter};
+use super::books::{Books, Withdrawn};
 use super::{Endpoint, HeldMsg, Out, request};
 use crate::error::{Error, Result};
 use crate::matching::Key;
 use crate::mem::user::{UserIov, UserSeg, total_len, window};
 use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
 use crate::protocol::stream::Streams;
-use crate::request::{Held, MultiId, RecvReq};
+use crate::request::{Aside, Held, MultiId, RecvReq};
 use crate::types::{Addr, CompFlags, OpFlags, PeerId, UserCtx};
 use slab::Slab;
 
@@ -47,7 +48,11 @@ pub(super) struct Claimed {
 impl Claimed {
     /// Whether its peer is gone before all of it came.
     pub fn is_broken(&self, via: PeerId, streams: &Streams) -> bool {
-        self.msg.via == via && matches!(self.msg.held, Held::Stream(id) if !streams.is_whole(id))
+        self.msg.is_broken(via, streams)
+    }
+
+    pub fn message(&self) -> &HeldMsg {
+        &self.msg
     }
 }
 
@@ -63,6 +68,20 @@ pub(super) struct Multi {
     outstanding: usize,
     /// Takes no further message.
     retired: bool,
+}
+
+impl Multi {
+    /// Whether it was posted with this context.
+    pub fn has(&self, ctx: UserCtx) -> bool {
+        self.ctx == ctx
+    }
+}
+
+impl HeldMsg {
+    /// Whether the peer `via` of its endpoint is gone before all of it came.
+    pub fn is_broken(&self, via: PeerId, streams: &Streams) -> bool {
+        self.via == via && matches!(self.held, Held::Stream(id) if !streams.is_whole(id))
+    }
 }
 
 /// Messages begin at multiples of this: clients read structures out of the buffer.
@@ -82,7 +101,7 @@ pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Optio
     m.outstanding += 1;
     m.retired = m.len - m.used < m.min.max(1);
     let cap = total_len(&iov);
-    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, multi: Some(MultiId::new(at)) }), m.retired)
+    (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, special: MultiId::new(at).into() }), m.retired)
 }
 
 /// A message of buffer `at` is complete: FI_MULTI_RECV if it was the last one.
@@ -123,6 +142,18 @@ pub(super) fn release_if_idle(multis: &mut Slab<Multi>, report: &Reporter, out: 
     }
 }
 
+impl Books {
+    /// A buffer for many messages, not posted yet.
+    pub fn new_multi(&mut self, args: &RecvArgs<'_>, report: bool) -> Result<usize> {
+        if args.iov.is_empty() {
+            return Err(Error::Invalid);
+        }
+        let iov: UserIov = args.iov.into();
+        let (len, min) = (total_len(&iov), self.min_multi_recv);
+        Ok(self.multis.insert(Multi { ctx: args.ctx, report, iov, len, used: 0, min, outstanding: 0, retired: false }))
+    }
+}
+
 impl Endpoint {
     /// Posts a receive; or, by flags, looks for a message, reserves, receives a reserved one, drops one.
     ///
@@ -131,8 +162,23 @@ impl Endpoint {
     /// cannot send any more for a directed receive.
     #[inline]
     pub(crate) fn recv(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>) -> Result<()> {
+        self.recv_as(out, args, None)
+    }
+
+    /// [`recv`](Self::recv) as deferred work, which is reported by `aside`.
+    #[cold]
+    pub(crate) fn recv_aside(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, aside: Aside) -> Result<()> {
+        self.report.expect_asides();
+        self.recv_as(out, args, Some(aside))
+    }
+
+    #[inline(always)]
+    fn recv_as(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, aside: Option<Aside>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.rx_flags);
-        let report = self.report.wants_recv(flags);
+        let report = match aside {
+            None => self.report.wants_recv(flags),
+            Some(_) => flags.contains(OpFlags::COMPLETION),
+        };
         if flags.intersects(OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD) {
             return self.probe(out, args, flags, report);
         }
@@ -140,8 +186,8 @@ impl Endpoint {
         if flags.contains(OpFlags::MULTI_RECV) {
             return self.post_multi(out, args, key, report);
         }
-        let req = request(args.ctx, report, args.iov.into());
-        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        let req = request(args.ctx, report, args.iov.into(), aside);
+        let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
         if let Some(found) = matcher.unexpected.find(&key)
             && let Some(msg) = matcher.unexpected.remove(found)
         {
@@ -153,7 +199,7 @@ impl Endpoint {
         {
             return Err(why);
         }
-        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
         matcher.posted.post(key, Wanted::Once(req));
         Ok(())
     }
@@ -181,7 +227,7 @@ impl Endpoint {
 
     /// A held message got its buffer.
     #[cold]
-    fn deliver_late(&mut self, out: &mut Out<'_>, msg: HeldMsg, req: RecvReq) {
+    pub(super) fn deliver_late(&mut self, out: &mut Out<'_>, msg: HeldMsg, req: RecvReq) {
         let via = msg.via;
         let peer = self.peers.get_mut(via);
         peer.held -= 1;
@@ -210,42 +256,31 @@ impl Endpoint {
     }
 
     fn post_multi(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, key: Key, report: bool) -> Result<()> {
-        if args.iov.is_empty() {
-            return Err(Error::Invalid);
-        }
-        let iov: UserIov = args.iov.into();
-        let len = total_len(&iov);
-        let at = self.multis.insert(Multi {
-            ctx: args.ctx,
-            report,
-            iov,
-            len,
-            used: 0,
-            min: self.min_multi_recv,
-            outstanding: 0,
-            retired: false,
-        });
+        let at = self.books.new_multi(args, report)?;
         if !self.fill_multi(out, args.tagged, &key, at) {
-            let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+            let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             matcher.posted.post(key, Wanted::Multi(at));
         }
         Ok(())
     }
 
-    /// Messages that came early go to buffer `at`, in their order. Whether it is used up by them.
-    fn fill_multi(&mut self, out: &mut Out<'_>, tagged: bool, key: &Key, at: usize) -> bool {
+    /// Messages that came early go to buffer `at`, in their order, up to one that came to another endpoint. Whether it is used
+    /// up by them.
+    pub(super) fn fill_multi(&mut self, out: &mut Out<'_>, tagged: bool, key: &Key, at: usize) -> bool {
         loop {
-            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             let Some(found) = matcher.unexpected.find(key) else { return false };
-            let Some(total) = matcher.unexpected.get(found).map(|m| m.env.total) else { return false };
-            let (req, used_up) = carve(&mut self.multis, at, total);
+            let Some(total) = matcher.unexpected.get(found).filter(|m| m.owner == self.index).map(|m| m.env.total) else {
+                return false;
+            };
+            let (req, used_up) = carve(&mut self.books.multis, at, total);
             if let Some(req) = req
                 && let Some(msg) = matcher.unexpected.remove(found)
             {
                 self.deliver_late(out, msg, req);
             }
             if used_up {
-                release_if_idle(&mut self.multis, &self.report, out, at);
+                release_if_idle(&mut self.books.multis, &self.report, out, at);
                 return true;
             }
         }
@@ -255,10 +290,14 @@ impl Endpoint {
     /// take what has come from it meanwhile.
     #[cold]
     pub(super) fn settle(&mut self, out: &mut Out<'_>, contact: PeerId, known: PeerId) {
+        if self.member.is_some() {
+            // No receive of a shared context names a source.
+            return;
+        }
         for tagged in [true, false] {
             let mut passed = 0;
             loop {
-                let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+                let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
                 let (mut nth, mut key) = (0, None);
                 let post = matcher.posted.find_by(|k, _| {
                     let hit = k.source == Some(contact) && nth == passed;
@@ -281,14 +320,14 @@ impl Endpoint {
                     }
                     Some(Wanted::Multi(at)) => {
                         if !self.fill_multi(out, tagged, &key, at) {
-                            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+                            let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
                             matcher.posted.post(key, Wanted::Multi(at));
                         }
                     }
                     None => passed += 1,
                 }
             }
-            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             matcher.posted.rename_source(contact, known);
         }
     }
@@ -308,7 +347,7 @@ impl Endpoint {
         // Who peeks in a loop must make progress by it.
         self.progress(out);
         let (key, _) = self.key(out, args)?;
-        let matcher = if args.tagged { &mut self.tagged } else { &mut self.untagged };
+        let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
         let Some(found) = matcher.unexpected.find(&key) else {
             let nothing = FailedRecv::unmatched(args.ctx, args.tagged, false);
             self.report.recv_failed(out, nothing, Error::NoMessage, Culprit::default());
@@ -323,7 +362,7 @@ impl Endpoint {
         {
             if flags.contains(OpFlags::CLAIM) {
                 more = CompFlags::CLAIM;
-                if let Some(old) = self.claimed.insert(args.ctx, Claimed { msg, tagged: args.tagged }) {
+                if let Some(old) = self.books.claimed.insert(args.ctx, Claimed { msg, tagged: args.tagged }) {
                     self.drop_held(out, old.msg);
                 }
             } else {
@@ -336,18 +375,18 @@ impl Endpoint {
     }
 
     fn claimed(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, discard: bool, report: bool) -> Result<()> {
-        match self.claimed.get(&args.ctx) {
+        match self.books.claimed.get(&args.ctx) {
             Some(c) if c.tagged == args.tagged => {}
             _ => return Err(Error::NoMessage),
         }
-        let Some(Claimed { msg, .. }) = self.claimed.remove(&args.ctx) else { return Err(Error::NoMessage) };
+        let Some(Claimed { msg, .. }) = self.books.claimed.remove(&args.ctx) else { return Err(Error::NoMessage) };
         if discard {
             let (env, via) = (msg.env, msg.via);
             self.drop_held(out, msg);
             let src = self.source_of(via);
             self.report.peeked(out, args.ctx, report, &env, src, CompFlags::empty());
         } else {
-            self.deliver_late(out, msg, request(args.ctx, report, args.iov.into()));
+            self.deliver_late(out, msg, request(args.ctx, report, args.iov.into(), None));
         }
         Ok(())
     }
@@ -357,21 +396,14 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoMessage`] if none is posted: it has its message already, or never was. Sends are not cancelled.
     pub(crate) fn cancel(&mut self, out: &mut Out<'_>, ctx: UserCtx) -> Result<()> {
-        for tagged in [true, false] {
-            let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
-            let multis = &self.multis;
-            let found = matcher.posted.find_by(|_, w| match w {
-                Wanted::Once(req) => req.ctx == ctx,
-                Wanted::Multi(at) => multis.get(*at).is_some_and(|m| m.ctx == ctx),
-            });
-            let Some(wanted) = found.and_then(|id| matcher.posted.remove(id)) else { continue };
-            if let Wanted::Multi(at) = wanted {
-                retire(&mut self.multis, at);
-            }
-            let cancelled = FailedRecv::unmatched(ctx, tagged, false);
-            self.report.recv_failed(out, cancelled, Error::Cancelled, Culprit::default());
-            return Ok(());
-        }
-        Err(Error::NoMessage)
+        let withdrawn = self.books.withdraw(ctx).ok_or(Error::NoMessage)?;
+        self.cancelled(out, ctx, &withdrawn);
+        Ok(())
+    }
+
+    /// Reports a receive that was taken back.
+    pub(super) fn cancelled(&self, out: &mut Out<'_>, ctx: UserCtx, withdrawn: &Withdrawn) {
+        let entry = FailedRecv::unmatched(ctx, withdrawn.tagged, false).aside(withdrawn.aside);
+        self.report.recv_failed(out, entry, Error::Cancelled, Culprit::default());
     }
 }

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::peer::name::Name;
 use crate::protocol::one_sided::Touched;
 use crate::region::Regions;
-use crate::request::{Envelope, RecvReq, SendReq};
-use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, OpFlags, UserCtx};
+use crate::request::{Aside, Envelope, RecvReq, SendReq, Special};
+use crate::types::{Addr, CntrEvents, CntrId, CompFlags, CqId, Level, OpFlags, UserCtx};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -42,18 +42,24 @@ pub(super) struct FailedRecv {
     ctx: UserCtx,
     env: Envelope,
     more: CompFlags,
+    aside: Option<Aside>,
 }
 
 impl FailedRecv {
     /// One that was not matched. `buffer_back`: a multi-receive buffer, which goes back to the application.
     pub fn unmatched(ctx: UserCtx, tagged: bool, buffer_back: bool) -> FailedRecv {
         let more = if buffer_back { CompFlags::MULTI_RECV } else { CompFlags::empty() };
-        FailedRecv { ctx, env: Envelope { tagged, tag: 0, data: None, total: 0 }, more }
+        FailedRecv { ctx, env: Envelope { tagged, tag: 0, data: None, total: 0 }, more, aside: None }
     }
 
     /// One whose message broke off. `more` is added to the entry's flags.
     pub fn broken_off(ctx: UserCtx, env: Envelope, more: CompFlags) -> FailedRecv {
-        FailedRecv { ctx, env, more }
+        FailedRecv { ctx, env, more, aside: None }
+    }
+
+    /// The same, of deferred work.
+    pub fn aside(self, aside: Option<Aside>) -> FailedRecv {
+        FailedRecv { aside, ..self }
     }
 }
 
@@ -74,25 +80,36 @@ pub(super) struct Reporter {
     rx: Option<Binding>,
     cntrs: SmallVec<[(CntrId, CntrEvents); 2]>,
     source: bool,
-    /// Somebody besides the queues wants to hear of what happens: counters are bound, or a thread sleeps. The one word that the
-    /// hot path tests for both.
+    /// The endpoint's.
+    index: u32,
+    /// Somebody besides the queues wants to hear of what happens: counters are bound, there is deferred work, or a thread sleeps.
+    /// The one word that the hot path tests for all.
     attended: Cell<bool>,
     /// A thread sleeps until there are news.
     listening: Cell<bool>,
+    /// There was deferred work.
+    asides: Cell<bool>,
     news: Arc<News>,
 }
 
 impl Reporter {
-    pub fn new(source: bool) -> Reporter {
+    pub fn new(source: bool, index: u32) -> Reporter {
         Reporter {
             tx: None,
             rx: None,
             cntrs: SmallVec::new(),
             source,
+            index,
             attended: Cell::new(false),
             listening: Cell::new(false),
+            asides: Cell::new(false),
             news: Arc::default(),
         }
+    }
+
+    /// The endpoint's index.
+    pub fn index(&self) -> u32 {
+        self.index
     }
 
     /// News go to those who sleep on this.
@@ -103,7 +120,13 @@ impl Reporter {
     /// Whether somebody sleeps, or will in a moment, until there are news.
     pub fn listen(&self, on: bool) {
         self.listening.set(on);
-        self.attended.set(on || !self.cntrs.is_empty());
+        self.attended.set(on || self.asides.get() || !self.cntrs.is_empty());
+    }
+
+    /// There will be operations that are deferred work.
+    pub fn expect_asides(&self) {
+        self.asides.set(true);
+        self.attended.set(true);
     }
 
     /// Something happened that a sleeper may wait for.
@@ -176,10 +199,30 @@ impl Reporter {
         self.rouse();
     }
 
+    /// Counts an operation of ours; deferred work as [`Aside`] says.
+    #[inline]
+    fn count_own(&self, out: &mut Out<'_>, event: CntrEvents, failed: bool, report: bool, aside: Option<Aside>) {
+        match aside {
+            None => self.count(out, event, failed),
+            Some(aside) => self.count_aside(out, event, failed, report, aside),
+        }
+    }
+
+    #[cold]
+    fn count_aside(&self, out: &mut Out<'_>, event: CntrEvents, failed: bool, report: bool, aside: Aside) {
+        if report {
+            self.count(out, event, failed);
+        }
+        if let Some(c) = aside.cntr().and_then(|id| out.cntrs.get_mut(id.0)) {
+            if failed { c.err += 1 } else { c.ok += 1 }
+        }
+        self.rouse();
+    }
+
     #[inline]
     pub fn sent(&self, out: &mut Out<'_>, req: &SendReq) {
         if self.attended.get() {
-            self.count(out, initiated(req), false);
+            self.count_own(out, initiated(req), false, req.report, req.special.aside());
         }
         if req.report
             && let Some(b) = self.tx
@@ -191,14 +234,27 @@ impl Reporter {
 
     #[cold]
     pub fn send_failed(&self, out: &mut Out<'_>, req: &SendReq, error: Error, culprit: Culprit) {
-        self.count(out, initiated(req), true);
-        if req.quiet {
+        let aside = req.special.aside();
+        self.count_own(out, initiated(req), true, req.report, aside);
+        if req.special.is_quiet() || (aside.is_some() && !req.report) {
             return;
         }
         let c = Completion { ctx: req.ctx, flags: req.flags, len: 0, buf: 0, data: 0, tag: 0, src: Addr::UNSPEC };
         let entry = ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid };
         if let Some(cq) = self.tx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
             cq.push_error(entry);
+        }
+    }
+
+    /// A triggered operation could not be started.
+    #[cold]
+    pub fn never_started(&self, out: &mut Out<'_>, ctx: UserCtx, receives: bool, why: Error) {
+        if receives {
+            self.recv_failed(out, FailedRecv::unmatched(ctx, false, false), why, Culprit::default());
+        } else {
+            let flags = CompFlags::SEND;
+            let req = SendReq { ctx, level: Level::Transmit, report: true, special: Special::NOTHING, flags };
+            self.send_failed(out, &req, why, Culprit::default());
         }
     }
 
@@ -219,11 +275,11 @@ impl Reporter {
             c.buf = first.address();
         }
         if placed < env.total {
-            self.truncated(out, c, env.total - placed);
+            self.truncated(out, c, env.total - placed, req);
             return;
         }
         if self.attended.get() {
-            self.count(out, CntrEvents::RECV, false);
+            self.count_own(out, CntrEvents::RECV, false, req.report, req.special.aside());
         }
         if req.report
             && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
@@ -233,14 +289,17 @@ impl Reporter {
     }
 
     #[cold]
-    fn truncated(&self, out: &mut Out<'_>, c: Completion, olen: usize) {
-        self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 });
+    fn truncated(&self, out: &mut Out<'_>, c: Completion, olen: usize, req: &RecvReq) {
+        let aside = req.special.aside().map(|aside| (aside, req.report));
+        self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 }, aside);
     }
 
+    /// `aside`: deferred work, and whether it wants an entry.
     #[cold]
-    fn recv_error(&self, out: &mut Out<'_>, entry: ErrorEntry) {
-        self.count(out, CntrEvents::RECV, true);
-        if let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+    fn recv_error(&self, out: &mut Out<'_>, entry: ErrorEntry, aside: Option<(Aside, bool)>) {
+        let report = aside.is_none_or(|(_, report)| report);
+        self.count_own(out, CntrEvents::RECV, true, report, aside.map(|a| a.0));
+        if report && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
             cq.push_error(entry);
         }
     }
@@ -250,7 +309,8 @@ impl Reporter {
     pub fn recv_failed(&self, out: &mut Out<'_>, failed: FailedRecv, error: Error, culprit: Culprit) {
         let c = Self::record(failed.ctx, &failed.env, 0, Addr::UNSPEC);
         let c = Completion { flags: c.flags | failed.more, ..c };
-        self.recv_error(out, ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid });
+        let entry = ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid };
+        self.recv_error(out, entry, failed.aside.map(|aside| (aside, false)));
     }
 
     /// A peer read or wrote our memory; with data, that is an entry.

@@ -7,7 +7,7 @@ use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::direct::{Outcome, Target, Transfer};
 use crate::protocol::one_sided::{MAX_PLACES, Payload, Task};
 use crate::region::table::Locator;
-use crate::request::SendReq;
+use crate::request::{Aside, SendReq, Special};
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 use crate::wire::order::{self, Order};
 
@@ -64,12 +64,12 @@ fn copied(iov: &[UserSeg], len: usize) -> Vec<u8> {
 }
 
 impl Endpoint {
-    /// Reads or writes memory of a peer.
+    /// Reads or writes memory of a peer; as deferred work, if there is an `aside`.
     ///
     /// # Errors
     /// [`Error::Again`] if too much is under way, or a fence must wait; otherwise why the call makes no sense. What is wrong
     /// with the target's memory comes as a failed completion.
-    pub(crate) fn rma(&mut self, out: &mut Out<'_>, args: &RmaArgs<'_>) -> Result<()> {
+    pub(crate) fn rma(&mut self, out: &mut Out<'_>, args: &RmaArgs<'_>, aside: Option<Aside>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let len = total_len(args.iov);
         if len != remote_len(args.places) || args.places.len() > MAX_PLACES {
@@ -81,7 +81,7 @@ impl Endpoint {
         }
         let id = self.one_sided_peer(out, args.to, flags)?;
         let way = if args.write { CompFlags::WRITE } else { CompFlags::READ };
-        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way);
+        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way, aside);
         match self.directly(id, args) {
             Outcome::Done(wants) => {
                 self.stats.direct += 1;
@@ -111,12 +111,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Combines values in a peer's memory with ours.
+    /// Combines values in a peer's memory with ours; as deferred work, if there is an `aside`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that the type does not have; [`Error::TooLong`] for more than
     /// [`order::MAX_BYTES`] in one piece; else as [`rma`](Self::rma).
-    pub(crate) fn atomic(&mut self, out: &mut Out<'_>, args: &AtomicArgs<'_>) -> Result<()> {
+    pub(crate) fn atomic(&mut self, out: &mut Out<'_>, args: &AtomicArgs<'_>, aside: Option<Aside>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let Order { op, kind, form } = args.order;
         if !order::is_valid(op, kind, form) {
@@ -139,7 +139,7 @@ impl Endpoint {
         }
         let id = self.one_sided_peer(out, args.to, flags)?;
         let way = if results { CompFlags::READ } else { CompFlags::WRITE };
-        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::ATOMIC | way);
+        let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::ATOMIC | way, aside);
         let ours = if operands { copied(args.operands, len) } else { Vec::new() };
         let theirs = if compares { copied(args.comparands, len) } else { Vec::new() };
         let to = UserIov::from(if results { args.results } else { &[] });
@@ -150,9 +150,16 @@ impl Endpoint {
     }
 
     /// What the completion of a one-sided operation needs; `what` it says it was.
-    fn one_sided_request(&self, ctx: UserCtx, flags: OpFlags, inject: bool, what: CompFlags) -> SendReq {
-        let report = !inject && self.report.wants_send(flags);
-        SendReq { ctx, level: Level::Delivery, report, quiet: inject, flags: what }
+    fn one_sided_request(&self, ctx: UserCtx, flags: OpFlags, inject: bool, what: CompFlags, aside: Option<Aside>) -> SendReq {
+        let report = match aside {
+            None => !inject && self.report.wants_send(flags),
+            Some(_) => {
+                self.report.expect_asides();
+                flags.contains(OpFlags::COMPLETION)
+            }
+        };
+        let special = aside.map_or(Special::quiet(inject), Special::from);
+        SendReq { ctx, level: Level::Delivery, report, special, flags: what }
     }
 
     /// The peer of a one-sided operation that may start now.

@@ -6,7 +6,7 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Message, SendReq};
+use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Selection;
 use crate::stats::Stats;
 use crate::transport::link::Corrupt;
@@ -105,6 +105,18 @@ impl Endpoint {
     /// [`Error::Again`] if too many messages wait for room until the peer reads, or a fence must wait; otherwise why this message cannot go to that peer.
     #[inline]
     pub(crate) fn send(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<()> {
+        self.send_as(out, args, None)
+    }
+
+    /// [`send`](Self::send) as deferred work, which is reported by `aside`.
+    #[cold]
+    pub(crate) fn send_aside(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Aside) -> Result<()> {
+        self.report.expect_asides();
+        self.send_as(out, args, Some(aside))
+    }
+
+    #[inline(always)]
+    fn send_as(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Option<Aside>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let len = total_len(args.iov);
         if len > INJECT_MAX && (args.inject || flags.contains(OpFlags::INJECT)) {
@@ -113,9 +125,12 @@ impl Endpoint {
         let req = SendReq {
             ctx: args.ctx,
             level: level(flags),
-            report: !args.inject && self.report.wants_send(flags),
-            quiet: args.inject,
+            report: match aside {
+                None => !args.inject && self.report.wants_send(flags),
+                Some(_) => flags.contains(OpFlags::COMPLETION),
+            },
             flags: CompFlags::SEND | if args.tagged { CompFlags::TAGGED } else { CompFlags::MSG },
+            special: aside.map_or(Special::quiet(args.inject), Special::from),
         };
         let av = self.av.as_ref().ok_or(Error::BadState)?;
         let id = self.peers.route(av, args.to, self.config.fragment as usize)?;
@@ -147,6 +162,16 @@ impl Endpoint {
         }
     }
 
+    /// Operations that may still be posted before one is answered with [`Error::Again`], whichever peer they go to.
+    pub(crate) fn send_room(&self) -> Result<usize> {
+        self.name()?;
+        let room = |id| {
+            let peer = self.peers.get(id);
+            BACKLOG.saturating_sub(peer.backlog.len()).min(peer.one_sided.room())
+        };
+        Ok(self.peers.ids().map(room).min().unwrap_or(BACKLOG))
+    }
+
     #[cold]
     fn not_started(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
         self.depart(out, id, Error::Corrupt);
@@ -174,7 +199,7 @@ impl Endpoint {
             Level::Inject => self.report.sent(out, &req),
             Level::Transmit if peer.contact == Contact::Greeted => self.report.sent(out, &req),
             // Inject calls cannot fail any more and leave no entry.
-            Level::Transmit if req.quiet => self.report.sent(out, &req),
+            Level::Transmit if req.special.is_quiet() => self.report.sent(out, &req),
             Level::Transmit => peer.await_contact.push(req),
             Level::Delivery => {
                 peer.await_ack.push_back((position, req));

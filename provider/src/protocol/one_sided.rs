@@ -220,7 +220,12 @@ impl OneSided {
 
     /// Whether the caller must wait before it starts another operation.
     pub fn is_full(&self) -> bool {
-        self.queue.len() >= MAX_QUEUED
+        self.room() == 0
+    }
+
+    /// Operations that may still be queued.
+    pub fn room(&self) -> usize {
+        MAX_QUEUED.saturating_sub(self.queue.len())
     }
 
     /// Queues an operation. An event has no `req` that waits.

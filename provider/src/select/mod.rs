@@ -16,7 +16,8 @@ pub struct Row {
     pub up_to: usize,
     /// Who carries it.
     pub proto: ProtoId,
-    what: &'static str,
+    /// How it carries them.
+    pub what: &'static str,
 }
 
 /// The table.
@@ -39,6 +40,13 @@ impl Selection {
     #[inline]
     pub fn choose(&self, len: usize) -> ProtoId {
         self.rows.iter().find(|r| len <= r.up_to).map_or(ProtoId::Stream, |r| r.proto)
+    }
+
+    /// The row for a message of `len` bytes, with its first and last size.
+    pub fn row(&self, len: usize) -> ((usize, usize), Row) {
+        let at = self.rows.iter().position(|r| len <= r.up_to).unwrap_or(self.rows.len() - 1);
+        let from = if at == 0 { 0 } else { self.rows[at - 1].up_to + 1 };
+        ((from, self.rows[at].up_to), self.rows[at])
     }
 }
 
@@ -69,6 +77,7 @@ mod tests {
         assert_eq!([at(0), at(232)], [ProtoId::Inline; 2]);
         assert_eq!([at(233), at(4096)], [ProtoId::Eager; 2]);
         assert_eq!([at(4097), at(MAX_MSG)], [ProtoId::Stream; 2]);
+        assert_eq!((s.row(233).0, s.row(4096).1.proto), ((233, 4096), ProtoId::Eager));
         let text = s.to_string();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.contains("233 .. 4096     eager"), "{text}");

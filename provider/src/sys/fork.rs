@@ -36,13 +36,31 @@ fn mark() -> Mark {
     Mark::Page(word)
 }
 
-/// Remembers this process as the owner. Called when the first domain is opened.
-pub fn own() {
-    MARK.get_or_init(mark);
+/// The word that is 0 in a child; where the kernel cannot do that, always.
+static ALWAYS: AtomicU32 = AtomicU32::new(0);
+
+/// What a domain looks at in every call.
+#[derive(Clone, Copy)]
+pub struct Owner(&'static AtomicU32);
+
+/// Remembers this process as the owner. Called when a domain is opened.
+pub fn own() -> Owner {
+    match MARK.get_or_init(mark) {
+        Mark::Page(word) => Owner(word),
+        Mark::Pid(_) => Owner(&ALWAYS),
+    }
+}
+
+impl Owner {
+    /// Whether this process is a child of the owner.
+    #[inline]
+    pub fn is_elsewhere(self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0 && in_child()
+    }
 }
 
 /// Whether this is a child of the owner. False before [`own`].
-#[inline]
+#[cold]
 pub fn in_child() -> bool {
     match MARK.get() {
         Some(Mark::Page(word)) => word.load(Ordering::Relaxed) == 0,

@@ -1,0 +1,465 @@
+//! Shared receive contexts and deferred work: what the engine promises to `fi_srx_context` and fi_trigger(3), through the public API.
+
+#![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
+
+mod common;
+
+use common::{Deadline, Event, Msg, Node, Want, attr, pattern, seg, watchdog};
+use rustmx::{
+    Access, Addr, AddressVector, CntrEvents, CntrId, CompFlags, Config, CqId, CqRead, Deferral, Domain, EpId, Error, Log,
+    OpFlags, RecvArgs, SrxId, Tell, UserCtx, UserSeg, Work,
+};
+use std::sync::Arc;
+
+/// A domain with several endpoints that share one context, a queue each.
+struct Host {
+    domain: Domain,
+    srx: SrxId,
+    eps: Vec<(EpId, CqId)>,
+    av: Arc<AddressVector>,
+}
+
+impl Host {
+    fn new(members: usize) -> Host {
+        Host::with(members, Config::default())
+    }
+
+    fn with(members: usize, config: Config) -> Host {
+        let mut domain = Domain::new(Arc::new(config), Log::silent());
+        let srx = domain.srx_open(OpFlags::COMPLETION, false);
+        let mut host = Host { domain, srx, eps: Vec::new(), av: Arc::new(AddressVector::new()) };
+        for _ in 0..members {
+            host.join();
+        }
+        host
+    }
+
+    fn join(&mut self) {
+        let cq = self.domain.cq_open();
+        let ep = self.domain.ep_open(attr()).expect("endpoint");
+        self.domain.ep_bind_av(ep, self.av.clone()).expect("av");
+        self.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+        self.domain.ep_bind_srx(ep, self.srx).expect("context");
+        self.domain.ep_enable(ep).expect("enable");
+        self.eps.push((ep, cq));
+    }
+
+    /// The handle of member `i` at `n`.
+    fn known_by(&self, n: &Node, i: usize) -> Addr {
+        n.av.insert(&self.domain.ep_name(self.eps[i].0).expect("name"))
+    }
+
+    fn post(&mut self, w: Want, buf: &mut [u8]) -> Result<(), Error> {
+        let iov = [seg(buf)];
+        let (from, tag, ignore, ctx) = (w.from, w.tag, w.ignore, UserCtx(w.ctx));
+        let args = RecvArgs { from, tagged: true, tag, ignore, iov: &iov, ctx, flags: Some(w.flags) };
+        self.domain.srx_recv(self.srx, &args)
+    }
+
+    fn poll(&mut self, i: usize) -> Vec<Event> {
+        let mut got = Vec::new();
+        loop {
+            match self.domain.cq_read(self.eps[i].1, 64, &mut |c| got.push(Ok(*c))) {
+                CqRead::ErrorPending => got.extend(self.domain.cq_read_error(self.eps[i].1).map(Err)),
+                CqRead::Got(_) => {}
+                CqRead::Empty => return got,
+            }
+        }
+    }
+
+    /// The next event of member `i`, while `other` makes progress.
+    #[track_caller]
+    fn next(&mut self, i: usize, other: &mut Node) -> Event {
+        let until = Deadline::new(20);
+        loop {
+            let mut got = self.poll(i);
+            assert!(got.len() < 2, "{got:?}");
+            if let Some(e) = got.pop() {
+                return e;
+            }
+            other.domain.progress();
+            until.check(|| format!("no completion at member {i}"));
+        }
+    }
+}
+
+#[test]
+fn the_first_message_gets_the_oldest_receive_whoever_it_came_to() {
+    let _dog = watchdog("shared_order", 60);
+    let (mut host, mut n) = (Host::new(3), Node::new());
+    let to: Vec<Addr> = (0..3).map(|i| host.known_by(&n, i)).collect();
+    for size in [8usize, 3000, 100_000] {
+        let mut bufs = vec![vec![0u8; size]; 3];
+        for (i, buf) in bufs.iter_mut().enumerate() {
+            host.post(Want::any().ctx(i), buf).expect("posted");
+        }
+        for (nth, member) in [2, 0, 1].into_iter().enumerate() {
+            let mut out = pattern(size, nth);
+            n.send(Msg::new(to[member], 7), &mut out).expect("send");
+            let c = host.next(member, &mut n).expect("received");
+            assert_eq!((c.ctx, c.len), (UserCtx(nth), size));
+            assert_eq!(bufs[nth], pattern(size, nth));
+        }
+    }
+}
+
+#[test]
+fn messages_wait_for_receives_of_the_context() {
+    let _dog = watchdog("shared_unexpected", 60);
+    let (mut host, mut n) = (Host::new(2), Node::new());
+    let to: Vec<Addr> = (0..2).map(|i| host.known_by(&n, i)).collect();
+    for size in [8usize, 3000, 100_000] {
+        let mut out = [pattern(size, 1), pattern(size, 2)];
+        for (i, out) in out.iter_mut().enumerate() {
+            n.send(Msg::new(to[i], i as u64), out).expect("send");
+        }
+        for _ in 0..200 {
+            host.domain.progress();
+            n.domain.progress();
+        }
+        // The other way round: tags decide.
+        for i in [1usize, 0] {
+            let mut buf = vec![0u8; size];
+            host.post(Want::tag(i as u64), &mut buf).expect("posted");
+            let c = host.next(i, &mut n).expect("received");
+            assert_eq!((c.tag, c.len), (i as u64, size));
+            assert_eq!(buf, pattern(size, i + 1));
+        }
+    }
+}
+
+#[test]
+fn one_buffer_takes_messages_of_all_members() {
+    let _dog = watchdog("shared_multi", 60);
+    let (mut host, mut n) = (Host::new(2), Node::new());
+    let to: Vec<Addr> = (0..2).map(|i| host.known_by(&n, i)).collect();
+    let mut buf = vec![0u8; 4096];
+    // Two come early, to different members, and two late.
+    for (i, to) in to.iter().enumerate() {
+        n.send(Msg::new(*to, 0), &mut pattern(100, i)).expect("send");
+    }
+    for _ in 0..100 {
+        host.domain.progress();
+    }
+    host.post(Want::any().ctx(9).with(OpFlags::MULTI_RECV), &mut buf).expect("posted");
+    for (i, to) in to.iter().enumerate() {
+        n.send(Msg::new(*to, 0), &mut pattern(100, i + 2)).expect("send");
+    }
+    let mut got = 0;
+    let until = Deadline::new(20);
+    while got < 4 {
+        for i in 0..2 {
+            for c in host.poll(i) {
+                let c = c.expect("received");
+                assert_eq!((c.ctx, c.len), (UserCtx(9), 100));
+                let at = c.buf - buf.as_ptr() as usize;
+                let nth = at / 112;
+                assert_eq!(nth % 2, i, "each member's messages are its own");
+                assert_eq!(buf[at..at + 100], pattern(100, nth));
+                got += 1;
+            }
+        }
+        n.domain.progress();
+        until.check(|| format!("{got} messages"));
+    }
+}
+
+#[test]
+fn peek_claim_and_discard() {
+    let _dog = watchdog("shared_peek", 60);
+    let (mut host, mut n) = (Host::new(2), Node::new());
+    let to = host.known_by(&n, 1);
+    let mut buf = [0u8; 64];
+    let nothing = Want::tag(5).ctx(1).with(OpFlags::PEEK);
+    host.post(nothing, &mut []).expect("a peek");
+    // It belongs to no message, so some member's queue takes it.
+    let told: Vec<Event> = (0..2).flat_map(|i| host.poll(i)).collect();
+    assert!(matches!(&told[..], [Err(e)] if e.error == Error::NoMessage), "{told:?}");
+    n.send(Msg::new(to, 5), &mut pattern(40, 3)).expect("send");
+    n.send(Msg::new(to, 6), &mut pattern(40, 4)).expect("send");
+    for _ in 0..100 {
+        host.domain.progress();
+    }
+    host.post(Want::tag(5).ctx(2).with(OpFlags::PEEK | OpFlags::CLAIM), &mut []).expect("a claim");
+    let c = host.next(1, &mut n).expect("found");
+    assert_eq!((c.len, c.flags.contains(CompFlags::CLAIM)), (40, true));
+    assert_eq!(host.post(Want::tag(6).ctx(2).with(OpFlags::PEEK | OpFlags::CLAIM), &mut []), Err(Error::Invalid));
+    host.post(Want::tag(5).ctx(2).with(OpFlags::CLAIM), &mut buf).expect("received");
+    assert_eq!(host.next(1, &mut n).expect("received").len, 40);
+    assert_eq!(buf[..40], pattern(40, 3)[..]);
+    host.post(Want::tag(6).ctx(3).with(OpFlags::PEEK | OpFlags::DISCARD), &mut []).expect("dropped");
+    host.next(1, &mut n).expect("dropped");
+    assert_eq!(host.post(Want::tag(5).ctx(2).with(OpFlags::CLAIM), &mut buf), Err(Error::NoMessage));
+}
+
+#[test]
+fn cancelled_receives_complete_somewhere() {
+    let mut host = Host::new(2);
+    let mut buf = [0u8; 8];
+    host.post(Want::any().ctx(4), &mut buf).expect("posted");
+    host.domain.srx_cancel(host.srx, UserCtx(4)).expect("cancelled");
+    let told: Vec<Event> = (0..2).flat_map(|i| host.poll(i)).collect();
+    assert!(matches!(&told[..], [Err(e)] if e.error == Error::Cancelled && e.c.ctx == UserCtx(4)), "{told:?}");
+    assert_eq!(host.domain.srx_cancel(host.srx, UserCtx(4)), Err(Error::NoMessage));
+}
+
+#[test]
+fn members_come_and_go() {
+    let _dog = watchdog("shared_leave", 60);
+    let (mut host, mut n) = (Host::new(2), Node::new());
+    let to: Vec<Addr> = (0..2).map(|i| host.known_by(&n, i)).collect();
+    // One message for each; then the first member goes, and its message with it.
+    for (i, to) in to.iter().enumerate() {
+        n.send(Msg::new(*to, 1).ctx(i), &mut pattern(50, i)).expect("send");
+    }
+    for _ in 0..100 {
+        host.domain.progress();
+    }
+    assert_eq!(host.domain.srx_close(host.srx), Err(Error::Busy));
+    host.domain.ep_close(host.eps[0].0).expect("closed");
+    let mut buf = [0u8; 50];
+    host.post(Want::tag(1), &mut buf).expect("posted");
+    assert_eq!(host.next(1, &mut n).expect("received").len, 50);
+    assert_eq!(buf[..], pattern(50, 1)[..]);
+    // A receive posted before a member joins serves it, too.
+    host.post(Want::tag(2), &mut buf).expect("posted");
+    host.join();
+    let late = host.known_by(&n, 2);
+    n.send(Msg::new(late, 2), &mut pattern(50, 7)).expect("send");
+    assert_eq!(host.next(2, &mut n).expect("received").len, 50);
+    for i in [1, 2] {
+        host.domain.ep_close(host.eps[i].0).expect("closed");
+    }
+    host.domain.srx_close(host.srx).expect("closed");
+}
+
+/// A sender closes while a stream of it waits for a receive: the held message goes, the others stay, whatever the peer's number.
+#[test]
+fn what_is_broken_goes_and_the_rest_stays() {
+    let _dog = watchdog("shared_broken", 60);
+    let config = Config { close_timeout: 0, ..Config::default() };
+    let mut host = Host::new(2);
+    let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config, attr()));
+    // Both are peer 0 of their member.
+    let (to_0, to_1) = (host.known_by(&a, 0), host.known_by(&b, 1));
+    let (mut long, mut other) = (pattern(1_000_000, 1), pattern(500_000, 2));
+    a.send(Msg::new(to_0, 1), &mut long).expect("send");
+    b.send(Msg::new(to_1, 1), &mut other).expect("send");
+    for _ in 0..200 {
+        host.domain.progress();
+        a.domain.progress();
+        b.domain.progress();
+    }
+    drop(a);
+    // Nobody waited for it, so nobody is told; the sockets are looked at every 20 microseconds.
+    for _ in 0..200 {
+        (0..32).for_each(|_| host.domain.progress());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let mut buf = vec![0u8; 1_000_000];
+    host.post(Want::tag(1), &mut buf).expect("posted");
+    assert_eq!(host.next(1, &mut b).expect("received").len, 500_000);
+    assert_eq!(buf[..500_000], pattern(500_000, 2)[..]);
+}
+
+#[test]
+fn what_a_context_refuses() {
+    let mut host = Host::new(1);
+    let mut buf = [0u8; 8];
+    let directed = host.domain.srx_open(OpFlags::empty(), true);
+    let iov = [seg(&mut buf)];
+    let args = |from| RecvArgs { from, tagged: false, tag: 0, ignore: 0, iov: &iov, ctx: UserCtx(0), flags: None };
+    assert_eq!(host.domain.srx_recv(directed, &args(Addr(0))), Err(Error::Unsupported));
+    assert_eq!(host.domain.srx_recv(directed, &args(Addr::UNSPEC)), Ok(()));
+    // A member of one context cannot join another, and one address vector serves all members.
+    assert_eq!(host.domain.ep_bind_srx(host.eps[0].0, directed), Err(Error::BadState));
+    let (cq, ep) = (host.domain.cq_open(), host.domain.ep_open(attr()).expect("endpoint"));
+    host.domain.ep_bind_av(ep, Arc::new(AddressVector::new())).expect("av");
+    host.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+    host.domain.ep_bind_srx(ep, host.srx).expect("context");
+    assert_eq!(host.domain.ep_enable(ep), Err(Error::Invalid));
+}
+
+/// An endpoint that sends to itself, with a counter to wait for and one for what is done.
+struct Alone {
+    node: Node,
+    to: Addr,
+    when: CntrId,
+    done: CntrId,
+}
+
+impl Alone {
+    fn new() -> Alone {
+        let mut node = Node::new();
+        let to = node.av.insert(&node.name());
+        let (when, done) = (node.domain.cntr_open(), node.domain.cntr_open());
+        Alone { node, to, when, done }
+    }
+
+    fn send_at(&mut self, threshold: u64, tell: Tell, tag: u64, iov: &[UserSeg]) -> Result<(), Error> {
+        let when = Deferral { cntr: self.when, threshold, tell };
+        let (to, ctx) = (self.to, UserCtx(tag as usize));
+        let args = rustmx::SendArgs { to, tagged: true, tag, data: None, iov, ctx, flags: Some(OpFlags::empty()), inject: false };
+        self.node.domain.defer(when, &Work::Send(self.node.ep, args), tag as usize)
+    }
+
+    fn received(&mut self) -> Vec<u64> {
+        (0..20)
+            .flat_map(|_| self.node.poll())
+            .map(|e| e.expect("no error"))
+            .filter(|c| c.flags.contains(CompFlags::RECV))
+            .map(|c| c.tag)
+            .collect()
+    }
+}
+
+#[test]
+fn triggers_fire_in_the_order_of_their_thresholds() {
+    let mut a = Alone::new();
+    let mut buf = [1u8; 8];
+    let mut bufs = [[0u8; 8]; 5];
+    for b in &mut bufs {
+        a.node.recv(Want::any(), b).expect("posted");
+    }
+    let iov = [seg(&mut buf)];
+    for (tag, threshold) in [(30, 3), (10, 1), (31, 3), (20, 2), (50, 5)] {
+        a.send_at(threshold, Tell::Endpoint, tag, &iov).expect("deferred");
+    }
+    assert!(a.received().is_empty());
+    a.node.domain.cntr_add(a.when, 1);
+    assert_eq!(a.received(), [10]);
+    // Past several thresholds at once.
+    a.node.domain.cntr_add(a.when, 3);
+    assert_eq!(a.received(), [20, 30, 31]);
+    assert_eq!(a.node.domain.cntr_close(a.when), Err(Error::Busy));
+    a.node.domain.cancel(a.node.ep, UserCtx(50)).expect("cancelled");
+    let told = a.node.poll();
+    assert!(matches!(&told[..], [Err(e)] if e.error == Error::Cancelled), "{told:?}");
+    a.node.domain.cntr_close(a.when).expect("nothing waits for it any more");
+}
+
+#[test]
+fn work_of_the_queue_is_told_to_its_counter_only() {
+    let mut a = Alone::new();
+    let events = CntrEvents::SEND | CntrEvents::RECV;
+    let all = a.node.domain.cntr_open();
+    let (ep, cq) = (a.node.domain.ep_open(attr()).expect("endpoint"), a.node.domain.cq_open());
+    a.node.domain.ep_bind_av(ep, a.node.av.clone()).expect("av");
+    a.node.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+    a.node.domain.ep_bind_cntr(ep, all, events).expect("counter");
+    a.node.domain.ep_enable(ep).expect("enable");
+    let to = a.node.av.insert(&a.node.domain.ep_name(ep).expect("name"));
+    let (mut out, mut into) = (pattern(5000, 1), vec![0u8; 5000]);
+    let when = Deferral { cntr: a.when, threshold: 1, tell: Tell::Counter(Some(a.done)) };
+    let (give, take) = ([seg(&mut out)], [seg(&mut into)]);
+    let flags = Some(OpFlags::empty());
+    let recv = RecvArgs { from: Addr::UNSPEC, tagged: false, tag: 0, ignore: 0, iov: &take, ctx: UserCtx(1), flags };
+    let send = rustmx::SendArgs { to, tagged: false, tag: 0, data: None, iov: &give, ctx: UserCtx(2), flags, inject: false };
+    a.node.domain.defer(when, &Work::Recv(ep, recv), 1).expect("deferred");
+    a.node.domain.defer(when, &Work::Send(ep, send), 2).expect("deferred");
+    // Work can wait for work.
+    let then = Deferral { cntr: a.done, threshold: 2, tell: Tell::Counter(None) };
+    a.node.domain.defer(then, &Work::Add(all, 100), 3).expect("deferred");
+    // Failures count, too.
+    a.node.domain.cntr_add_err(a.when, 1);
+    let until = Deadline::new(20);
+    while a.node.domain.cntr_read(all) != 100 {
+        until.check(|| "the chain does not end".into());
+    }
+    assert_eq!(a.node.domain.cntr_counts(a.done), (2, 0));
+    assert_eq!(into, pattern(5000, 1));
+    assert_eq!(a.node.domain.cq_read(cq, 1, &mut |c| panic!("{c:?}")), CqRead::Empty);
+}
+
+#[test]
+fn deferred_memory_operations() {
+    let _dog = watchdog("deferred_rma", 60);
+    let mut a = Alone::new();
+    let (mut out, mut there) = (pattern(64, 5), vec![0u8; 64]);
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let region = rustmx::Region { memory: seg(&mut there), access, by_address: false, counter: None };
+    let key = a.node.domain.mr_register(Some(3), region).expect("registered");
+    let (iov, places) = ([seg(&mut out)], [rustmx::RemoteSeg { addr: 0, len: 64, key }]);
+    for (mark, key) in [(1, 3), (2, 4)] {
+        let places = [rustmx::RemoteSeg { key, ..places[0] }];
+        let flags = Some(OpFlags::empty());
+        let args = rustmx::RmaArgs {
+            to: a.to,
+            write: true,
+            iov: &iov,
+            places: &places,
+            data: None,
+            ctx: UserCtx(0),
+            flags,
+            inject: false,
+        };
+        let when = Deferral { cntr: a.when, threshold: 1, tell: Tell::Counter(Some(a.done)) };
+        a.node.domain.defer(when, &Work::Rma(a.node.ep, args), mark).expect("deferred");
+    }
+    a.node.domain.cntr_set(a.when, 1);
+    let until = Deadline::new(20);
+    while a.node.domain.cntr_counts(a.done) != (1, 1) {
+        a.node.domain.progress();
+        until.check(|| "one succeeds, and one has no key".into());
+    }
+    assert_eq!(there, pattern(64, 5));
+    a.node.domain.mr_close(key).expect("closed");
+}
+
+#[test]
+fn queued_work_can_be_taken_back() {
+    let mut a = Alone::new();
+    let mut buf = [1u8; 8];
+    let iov = [seg(&mut buf)];
+    for tag in 1..4 {
+        a.send_at(1, Tell::Counter(Some(a.done)), tag, &iov).expect("deferred");
+    }
+    a.node.domain.cancel_deferred(2).expect("cancelled");
+    assert_eq!(a.node.domain.cancel_deferred(2), Err(Error::NoMessage));
+    a.node.domain.flush_deferred(Some(a.done));
+    assert_eq!(a.node.domain.cntr_close(a.when), Err(Error::Busy));
+    a.node.domain.flush_deferred(Some(a.when));
+    a.node.domain.cntr_add(a.when, 5);
+    assert!(a.node.poll().is_empty());
+    assert_eq!(a.node.domain.cntr_counts(a.done), (0, 0));
+    // What is due already happens at once; what is nonsense is refused.
+    let mut into = [0u8; 8];
+    a.node.recv(Want::any(), &mut into).expect("posted");
+    a.send_at(5, Tell::Endpoint, 9, &iov).expect("sent");
+    assert_eq!(a.received(), [9]);
+    let nowhere = Deferral { cntr: CntrId(99), threshold: 0, tell: Tell::Endpoint };
+    assert_eq!(a.node.domain.defer(nowhere, &Work::Add(a.done, 1), 0), Err(Error::Invalid));
+}
+
+/// Work that finds no room is done when there is room, and what waits for an endpoint goes with it.
+#[test]
+fn work_without_room_waits() {
+    let _dog = watchdog("deferred_room", 60);
+    let (mut a, mut n) = (Alone::new(), Node::new());
+    let to = a.node.knows(&n);
+    let mut buf = [1u8; 8];
+    let iov = [seg(&mut buf)];
+    a.to = to;
+    let many = 5000;
+    for tag in 0..many {
+        a.send_at(1, Tell::Counter(Some(a.done)), tag, &iov).expect("deferred");
+    }
+    a.node.domain.cntr_add(a.when, 1);
+    let mut into = vec![[0u8; 8]; many as usize];
+    for (tag, b) in into.iter_mut().enumerate() {
+        n.recv(Want::tag(tag as u64), b).expect("posted");
+    }
+    let (mut got, until) = (0, Deadline::new(30));
+    while got < many as usize {
+        got += n.poll().len();
+        a.node.domain.progress();
+        until.check(|| format!("{got} of {many}"));
+    }
+    while a.node.domain.cntr_read(a.done) != many {
+        n.domain.progress();
+        until.check(|| "sends do not complete".into());
+    }
+    a.send_at(7, Tell::Endpoint, 1, &iov).expect("deferred");
+    a.node.domain.ep_close(a.node.ep).expect("closed");
+    a.node.domain.cntr_close(a.when).expect("nothing waits for it any more");
+}
