@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::{provider_dir, run, stock, text};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 fn fi_info_lists_exactly_one_entry() {

@@ -53,12 +53,26 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
     finish(start(command), limit)
 }
 
-pub fn start(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e} (Debian: apt install libfabric-bin)"))
+/// A program that runs. Killed when dropped: a test that fails must not leave one behind that eats a core.
+pub struct Running(Option<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
-pub fn finish(mut child: Child, limit: Duration) -> Output {
+pub fn start(command: &mut Command) -> Running {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e} (Debian: apt install libfabric-bin)"));
+    Running(Some(child))
+}
+
+pub fn finish(mut running: Running, limit: Duration) -> Output {
+    let mut child = running.0.take().expect("it is finished once");
     let until = Instant::now() + limit;
     while child.try_wait().expect("wait").is_none() {
         if Instant::now() > until {
