@@ -171,9 +171,6 @@ static void vectors(void)
 		EXPECT(4, fi_av_insertsym(av, "10.0.0.1", 2, "9228", 2, at, 0, NULL));
 		EXPECT(0, fi_close(&av->fid));
 	}
-	struct fi_av_attr shared = { .name = "shared" };
-	struct fid_av *av;
-	EXPECT(-FI_ENOSYS, fi_av_open(n.domain, &shared, &av, NULL));
 }
 
 static struct fid_eq *open_eq(size_t size, uint64_t flags, enum fi_wait_obj wait)
