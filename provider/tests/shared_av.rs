@@ -58,7 +58,7 @@ fn racer(title: &str) {
 
 #[test]
 fn readers_need_nothing_of_the_creator_but_its_life() {
-    let _watchdog = watchdog(60);
+    let _watchdog = watchdog("readers_need_nothing_of_the_creator_but_its_life", 60);
     let title = title();
     assert_eq!(open(&title).err(), Some(Error::NoVector));
     let mut other = start(&format!("creator {title}"));
@@ -86,7 +86,7 @@ fn readers_need_nothing_of_the_creator_but_its_life() {
 
 #[test]
 fn of_many_creators_one_creates() {
-    let _watchdog = watchdog(60);
+    let _watchdog = watchdog("of_many_creators_one_creates", 60);
     for _ in 0..5 {
         let words = format!("racer {}", title());
         let mut racers: Vec<Copy> = (0..4).map(|_| start(&words)).collect();
@@ -148,7 +148,7 @@ fn liar(title: &str) {
 
 #[test]
 fn a_hostile_creator_is_not_believed() {
-    let _watchdog = watchdog(60);
+    let _watchdog = watchdog("a_hostile_creator_is_not_believed", 60);
     let title = title();
     let mut other = start(&format!("liar {title}"));
     assert_eq!(other.hear(), "lies");
