@@ -25,8 +25,8 @@ use std::sync::atomic::{Ordering, fence};
 
 /// What the kernel shows as the name of the memory.
 const MEMORY: &str = "rustmx-av";
-/// "rmxav" and version 1.
-const MAGIC: u64 = 0x0001_7661_786d_72;
+/// With the version of this format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rmxav\0\0\x01");
 
 const AT_MAGIC: usize = 0;
 const AT_CAPACITY: usize = 1;
