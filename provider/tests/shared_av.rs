@@ -6,6 +6,8 @@ mod common;
 use common::process::{self, Copy, copy, follow_parent, hear, say};
 use common::{Msg, Node, attr, watchdog};
 use rustix::fd::OwnedFd;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::CapabilitySet;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
 use rustmx::sys::{host, memfd, socket};
@@ -19,6 +21,7 @@ fn role() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["creator", title] => creator(title),
+        ["hidden", title] => hidden(title),
         ["racer", title] => racer(title),
         ["liar", title] => liar(title),
         _ => panic!("no such role: {words:?}"),
@@ -46,6 +49,14 @@ fn creator(title: &str) {
         let at = av.add(&hear().parse::<Name>().expect("a name")).expect("room");
         say(&at.0.to_string());
     }
+}
+
+/// May not be looked into.
+fn hidden(title: &str) {
+    let _av = AddressVector::shared(title, false, 10).expect("create");
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    say("ready");
+    hear();
 }
 
 fn racer(title: &str) {
@@ -82,6 +93,23 @@ fn readers_need_nothing_of_the_creator_but_its_life() {
     assert_eq!(av.find(|n| *n == nodes[1].name()), Some(Addr(1)));
     let again = AddressVector::shared(&title, false, 0).expect("create");
     assert!(!again.is_read_only() && again.is_empty());
+}
+
+#[test]
+fn a_creator_that_may_not_be_looked_into_is_named() {
+    let _watchdog = watchdog("a_creator_that_may_not_be_looked_into_is_named", 60);
+    // Whoever may look into everybody (root) is not refused: this thread gives that up.
+    let mut can = rustix::thread::capabilities(None).expect("capabilities");
+    can.effective.remove(CapabilitySet::SYS_PTRACE | CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    rustix::thread::set_capabilities(None, can).expect("one may always have less");
+    let title = title();
+    let mut other = start(&format!("hidden {title}"));
+    assert_eq!(other.hear(), "ready");
+    for must_exist in [true, false] {
+        let no = AddressVector::shared(&title, must_exist, 0).err().expect("refused");
+        assert_eq!(no.error, Error::Permission);
+        assert!(no.why.contains(&format!("/proc/{}/fd", other.pid())), "{}", no.why);
+    }
 }
 
 #[test]

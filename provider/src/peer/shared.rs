@@ -221,19 +221,22 @@ fn open(title: &str) -> Opening<View> {
     if !cred.same_user {
         return Err(Error::Permission.into());
     }
+    let hidden = |pid: i32| NotOpen {
+        error: Error::Permission,
+        why: format!(
+            "its creator is process {pid} (0: of another container), and /proc/{pid}/fd may not be read: it runs with more rights \
+             than this process, or is marked as not dumpable"
+        ),
+    };
+    if cred.pid == 0 {
+        return Err(hidden(0));
+    }
     let find = |mapping: &std::sync::Arc<memfd::Mapping>| View::new(SharedMem::new(mapping.clone()), title).is_some();
     match memfd::find(cred.pid, MEMORY, len_of(CAPACITY.1), find) {
         Ok(Some(mapping)) => View::new(SharedMem::new(mapping), title).ok_or_else(|| Error::NoVector.into()),
         // The creator ended meanwhile (and a forked child of it holds the socket), or closed the vector.
         Ok(None) | Err(Errno::NOENT | Errno::SRCH) => Err(Error::NoVector.into()),
-        Err(Errno::ACCESS | Errno::PERM) => Err(NotOpen {
-            error: Error::Permission,
-            why: format!(
-                "its creator is process {0}, and /proc/{0}/fd may not be read: it runs with more rights than this process, is marked \
-                 as not dumpable, or lives in another container",
-                cred.pid
-            ),
-        }),
+        Err(Errno::ACCESS | Errno::PERM) => Err(hidden(cred.pid)),
         Err(_) => Err(Error::NoResources.into()),
     }
 }
