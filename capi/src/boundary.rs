@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 25] = [
+const ERRORS: [Error; 27] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -45,6 +45,8 @@ const ERRORS: [Error; 25] = [
     Error::NoRight,
     Error::OutOfBounds,
     Error::Unmapped,
+    Error::NoVector,
+    Error::ReadOnly,
 ];
 
 impl From<Error> for Errno {
@@ -78,6 +80,8 @@ impl From<Error> for Errno {
             Error::NoKey => FI_EKEYREJECTED,
             Error::NoRight | Error::OutOfBounds => FI_EACCES,
             Error::Unmapped => FI_EFAULT,
+            Error::NoVector => FI_ENOENT,
+            Error::ReadOnly => FI_EACCES,
         })
     }
 }

@@ -67,6 +67,11 @@ fn several() {
 }
 
 #[test]
+fn shared() {
+    client("shared");
+}
+
+#[test]
 fn options() {
     client("options");
 }

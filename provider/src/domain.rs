@@ -206,7 +206,7 @@ impl Domain {
 
     /// Binds an address vector.
     pub fn ep_bind_av(&mut self, ep: EpId, av: Arc<AddressVector>) -> Result<()> {
-        self.ep(ep)?.bind_av(av)
+        self.ep(ep)?.bind_av(&av)
     }
 
     /// Binds a completion queue; `selective`: only operations with the completion flag produce entries.

@@ -80,6 +80,12 @@ pub enum Error {
     /// This process is a fork of the one that opened the provider.
     #[error("rustmx is inert in a forked child; only the process that opened it may communicate")]
     Forked,
+    /// No process of this user has a shared address vector of this name open.
+    #[error("no process of this user on this host has a shared address vector of this name open")]
+    NoVector,
+    /// The shared address vector was made by another opener.
+    #[error("a shared address vector can be changed only through the handle that created it")]
+    ReadOnly,
     /// Not offered.
     #[error("not supported")]
     Unsupported,

@@ -1,5 +1,6 @@
 //! `fid_av`: address vectors, both types alike: handles are 0, 1, 2 … in insertion order.
 //!
+//! One with a name is shared by processes (`provider/docs/adr/0011-shared-av.md`): who opened it first inserts and removes, the others read.
 //! Opened with `FI_EVENT`, insertions still happen within the call; what they would return goes to the bound event queue.
 #![expect(unsafe_code)]
 // UNSAFETY: receives C handles and reads and writes the client's arrays.
@@ -16,7 +17,7 @@ use crate::boundary::{self, Answer, Errno, Object, class_of, copy_out, copy_text
 use crate::resolve;
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Addr, AddressVector, Error, NAME_LEN, Name};
+use rustmx::{Addr, AddressVector, Error, LogLevel, LogSubsystem, NAME_LEN, Name};
 use std::sync::Arc;
 
 /// An opened address vector.
@@ -30,6 +31,8 @@ pub(crate) struct Av {
     /// Opened with `FI_EVENT`.
     events: bool,
     eq: Mutex<Option<(Arc<Queue>, Uses)>>,
+    /// Of a shared one: `attr.map_addr`, an array of the handles (fi_av(3)), which are the same numbers in every process.
+    _handles: Box<[fi_addr_t]>,
     _domain: Uses,
 }
 
@@ -64,6 +67,16 @@ struct Insertion<'a> {
     good: usize,
 }
 
+/// The vector that processes know as `name`.
+fn open_shared(name: &str, must_exist: bool, count: usize) -> Answer<AddressVector> {
+    AddressVector::shared(name, must_exist, count).map_err(|no| {
+        // Asking for one that is not there is how clients find out.
+        let level = if no.error == Error::NoVector { LogLevel::Info } else { LogLevel::Warn };
+        crate::entry::start().log.say(level, LogSubsystem::Av, || format!("shared address vector {name:?}: {}", no.why));
+        Errno::from(no.error)
+    })
+}
+
 impl Av {
     /// # Safety
     /// `asked` is null or lives during the call and is writable.
@@ -73,18 +86,28 @@ impl Av {
         }
         // SAFETY: as the caller promises.
         let (kind, count, name, flags) = unsafe { ((*asked).r#type, (*asked).count, (*asked).name, (*asked).flags) };
-        // Shared vectors are not offered (FI_SHARED_AV).
-        if !name.is_null() || flags & FI_READ != 0 {
-            return refuse(FI_ENOSYS);
-        }
-        if flags & !(FI_EVENT | FI_SYMMETRIC) != 0 || kind > FI_AV_TABLE {
+        if flags & !(FI_EVENT | FI_SYMMETRIC | FI_READ) != 0 || kind > FI_AV_TABLE {
             return refuse(FI_EINVAL);
+        }
+        // SAFETY: null or a C string (fi_av(3)).
+        let table = match (name.is_null(), unsafe { boundary::text(name) }) {
+            (false, Some(name)) => open_shared(name, flags & FI_READ != 0, count)?,
+            (true, _) if flags & FI_READ == 0 => AddressVector::new(),
+            _ => return refuse(FI_EINVAL),
+        };
+        let handles: Box<[fi_addr_t]> = (0..table.capacity().unwrap_or(0) as u64).collect();
+        if !handles.is_empty() {
+            // SAFETY: writable (caller). Who brings an address asks for the handles of others that brought the same: any is right.
+            unsafe {
+                if (*asked).map_addr.is_null() {
+                    (*asked).map_addr = handles.as_ptr().cast_mut().cast();
+                }
+            }
         }
         if kind == FI_AV_UNSPEC {
             // SAFETY: writable (caller); the client learns the type here (fi_av(3)).
             unsafe { (*asked).r#type = FI_AV_TABLE };
         }
-        let table = AddressVector::new();
         // A hint, and a client's: not worth failing for.
         table.reserve(count.min(1 << 20));
         Ok(Av {
@@ -94,11 +117,15 @@ impl Av {
             uses: Uses::default(),
             events: flags & FI_EVENT != 0,
             eq: Mutex::new(None),
+            _handles: handles,
             _domain: domain.uses.clone(),
         })
     }
 
     fn insertion(&self, fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void) -> Answer<Insertion<'_>> {
+        if self.table.is_read_only() {
+            return refuse(FI_EACCES);
+        }
         let allowed = if self.events { FI_MORE } else { FI_MORE | FI_SYNC_ERR };
         if flags & !allowed != 0 {
             return refuse(FI_EBADFLAGS);
@@ -121,8 +148,8 @@ impl Insertion<'_> {
     /// # Safety
     /// The arrays given to the insertion call are longer than the names added so far.
     unsafe fn add(&mut self, name: Result<Name, Error>) {
-        let (handle, error) = match name {
-            Ok(name) => (self.av.table.insert(&name).0, None),
+        let (handle, error) = match name.and_then(|name| self.av.table.add(&name)) {
+            Ok(handle) => (handle.0, None),
             Err(e) => (FI_ADDR_NOTAVAIL, Some(e)),
         };
         let errno = error.map_or(0, |e| Errno::from(e).0);
@@ -275,6 +302,9 @@ unsafe extern "C" fn remove(av: *mut fid_av, fi_addr: *mut fi_addr_t, count: usi
     let answer = unsafe { object::<Av, _>(av) }.and_then(|av| {
         if flags != 0 || (fi_addr.is_null() && count > 0) {
             return refuse(FI_EINVAL);
+        }
+        if av.table.is_read_only() {
+            return refuse(FI_EACCES);
         }
         let mut unknown = false;
         for i in 0..count {

@@ -76,7 +76,8 @@ static void getinfo(void)
 	h->tx_attr->msg_order = FI_ORDER_SAS;
 	h->tx_attr->size = 77;
 	EXPECT(0, fi_getinfo(FI_VERSION(1, 5), NULL, NULL, 0, h, &i));
-	CHECK(i->caps == (FI_TAGGED | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_RMA_EVENT | FI_FENCE | FI_LOCAL_COMM | FI_REMOTE_COMM));
+	CHECK(i->caps == (FI_TAGGED | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_RMA_EVENT | FI_FENCE | FI_LOCAL_COMM |
+			 FI_REMOTE_COMM | FI_SHARED_AV));
 	CHECK(i->domain_attr->threading == FI_THREAD_DOMAIN && i->domain_attr->av_type == FI_AV_MAP);
 	CHECK(i->tx_attr->op_flags == (FI_COMPLETION | FI_DELIVERY_COMPLETE) && i->tx_attr->msg_order == FI_ORDER_SAS);
 	CHECK(i->tx_attr->size == 77 && i->domain_attr->mr_mode == 0 && i->mode == 0);
@@ -170,9 +171,6 @@ static void vectors(void)
 		EXPECT(4, fi_av_insertsym(av, "10.0.0.1", 2, "9228", 2, at, 0, NULL));
 		EXPECT(0, fi_close(&av->fid));
 	}
-	struct fi_av_attr shared = { .name = "shared" };
-	struct fid_av *av;
-	EXPECT(-FI_ENOSYS, fi_av_open(n.domain, &shared, &av, NULL));
 }
 
 static struct fid_eq *open_eq(size_t size, uint64_t flags, enum fi_wait_obj wait)

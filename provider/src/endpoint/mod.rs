@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::mem::pool::Pool;
 use crate::mem::shared::SharedMem;
-use crate::peer::av::AddressVector;
+use crate::peer::av::{AddressVector, BoundVector};
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
 use crate::select::Selection;
@@ -133,7 +133,7 @@ pub struct Endpoint {
     config: Arc<Config>,
     log: Log,
     clock: Clock,
-    av: Option<Arc<AddressVector>>,
+    av: Option<BoundVector>,
     name: Option<Name>,
     index: u32,
     venue: Arc<dyn Venue>,
@@ -186,11 +186,11 @@ impl Endpoint {
     }
 
     /// Uses `av` to resolve handles.
-    pub(crate) fn bind_av(&mut self, av: Arc<AddressVector>) -> Result<()> {
+    pub(crate) fn bind_av(&mut self, av: &Arc<AddressVector>) -> Result<()> {
         if self.av.is_some() || self.name.is_some() {
             return Err(Error::BadState);
         }
-        self.av = Some(av);
+        self.av = Some(av.bind());
         Ok(())
     }
 

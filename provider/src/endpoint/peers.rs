@@ -6,7 +6,7 @@
 
 use super::send::Waiting;
 use crate::error::{Error, Result};
-use crate::peer::av::AddressVector;
+use crate::peer::av::BoundVector;
 use crate::peer::name::{Identity, Name};
 use crate::protocol::direct::Direct;
 use crate::protocol::one_sided::OneSided;
@@ -210,7 +210,7 @@ impl Peers {
 
     /// The peer that a handle leads to.
     #[inline]
-    pub fn route(&mut self, av: &AddressVector, addr: Addr, fragment: usize) -> Result<PeerId> {
+    pub fn route(&mut self, av: &BoundVector, addr: Addr, fragment: usize) -> Result<PeerId> {
         if av.epoch() == self.epoch
             && let Ok(at) = usize::try_from(addr.0)
             && let Some(&to) = self.routes.get(at)
@@ -222,7 +222,7 @@ impl Peers {
     }
 
     #[cold]
-    fn find_route(&mut self, av: &AddressVector, addr: Addr, fragment: usize) -> Result<PeerId> {
+    fn find_route(&mut self, av: &BoundVector, addr: Addr, fragment: usize) -> Result<PeerId> {
         let epoch = av.epoch();
         if epoch != self.epoch {
             self.routes.clear();
@@ -244,7 +244,7 @@ impl Peers {
     }
 
     /// The handle of a peer, `UNSPEC` if it was not inserted.
-    pub fn addr_of(&mut self, av: &AddressVector, id: PeerId) -> Addr {
+    pub fn addr_of(&mut self, av: &BoundVector, id: PeerId) -> Addr {
         let epoch = av.epoch();
         if self.get(id).addr.0 != epoch {
             let by_name = self.get(id).name.identity().and_then(|i| av.find(|n| n.identity() == Some(i)));

@@ -120,7 +120,7 @@ impl Endpoint {
     /// The address vector it uses.
     pub(crate) fn shares_vector_with(&self, other: &Endpoint) -> bool {
         match (&self.av, &other.av) {
-            (Some(a), Some(b)) => std::sync::Arc::ptr_eq(a, b),
+            (Some(a), Some(b)) => std::sync::Arc::ptr_eq(a.vector(), b.vector()),
             _ => true,
         }
     }

@@ -60,6 +60,11 @@ impl SharedMem {
         self.len
     }
 
+    /// Word `index` alone, to be looked at often. Panics if it is out of range.
+    pub fn single(&self, index: usize) -> SharedWord {
+        SharedWord { word: NonNull::from(self.word(index)), _owner: self.owner.clone() }
+    }
+
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         if offset > self.len || len > self.len - offset {
@@ -144,6 +149,27 @@ impl Words for SharedMem {
 #[inline(never)]
 fn out_of_range(offset: usize, len: usize) -> ! {
     panic!("offset {offset} of a segment of {len} bytes: a cursor of ours is wrong")
+}
+
+/// One word of shared memory, one load away. Clones share it.
+#[derive(Clone)]
+pub struct SharedWord {
+    word: NonNull<AtomicU64>,
+    _owner: Arc<dyn Backing>,
+}
+
+// SAFETY: an atomic that the owner keeps valid, as in SharedMem; the owner is Send and Sync.
+unsafe impl Send for SharedWord {}
+// SAFETY: as above; there is nothing else in it that could change.
+unsafe impl Sync for SharedWord {}
+
+impl SharedWord {
+    /// The word.
+    #[inline]
+    pub fn get(&self) -> &AtomicU64 {
+        // SAFETY: aligned and inside the mapping (`SharedMem::single`); the owner keeps it mapped as long as we live.
+        unsafe { self.word.as_ref() }
+    }
 }
 
 /// Private, zeroed memory with the shape of a segment: for messages to oneself, tests and simulations.

@@ -8,7 +8,7 @@
 use crate::mem::shared::Backing;
 use core::ptr::NonNull;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
@@ -87,6 +87,37 @@ pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>,
         return Err(Errno::INVAL);
     }
     map(fd, len, writable)
+}
+
+/// Looks among the descriptors of process `pid` for memory that [`create`] made as `name`, at most `max` bytes of it and whole
+/// lines, and maps for reading the first one that `fits`. `EACCES` if we may not look into that process.
+pub fn find(pid: i32, name: &str, max: usize, fits: impl Fn(&Arc<Mapping>) -> bool) -> Result<Option<Arc<Mapping>>, Errno> {
+    let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+    let link = format!("/memfd:{name} (deleted)");
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(errno)? {
+        let path = entry.map_err(errno)?.path();
+        match std::fs::read_link(&path) {
+            Ok(to) if to.as_os_str() == link.as_str() => {}
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Err(Errno::ACCESS),
+            // Something else, or closed meanwhile.
+            _ => continue,
+        }
+        // Non-blocking: it may have become something else.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(e @ (Errno::ACCESS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(e),
+            Err(_) => continue,
+        };
+        let len = rustix::fs::fstat(&fd)?.st_size;
+        let Some(len) = usize::try_from(len).ok().filter(|n| *n <= max && n.is_multiple_of(64)) else { continue };
+        if let Ok(mapping) = attach(&fd, len, false)
+            && fits(&mapping)
+        {
+            return Ok(Some(mapping));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

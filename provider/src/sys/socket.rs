@@ -24,11 +24,22 @@ fn socket() -> Result<OwnedFd, Errno> {
 
 /// Listens at an abstract name. `EADDRINUSE` if somebody else does.
 pub fn listen(name: &str) -> Result<OwnedFd, Errno> {
+    let fd = reserve(name)?;
+    start(&fd)?;
+    Ok(fd)
+}
+
+/// Takes an abstract name without listening yet: who connects is refused. `EADDRINUSE` if somebody else has it.
+pub fn reserve(name: &str) -> Result<OwnedFd, Errno> {
     let fd = socket()?;
     rustix::net::bind(&fd, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    // Capped by net.core.somaxconn; when it is full, connecting peers try again.
-    rustix::net::listen(&fd, 4096)?;
     Ok(fd)
+}
+
+/// Listens at a name that was reserved.
+pub fn start(fd: impl AsFd) -> Result<(), Errno> {
+    // Capped by net.core.somaxconn; when it is full, connecting peers try again.
+    rustix::net::listen(fd, 4096)
 }
 
 /// Connects to an abstract name. `EAGAIN`: the backlog is full, try again; `ECONNREFUSED`: nobody listens.
