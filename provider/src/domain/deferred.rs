@@ -8,9 +8,9 @@ use super::Domain;
 use crate::endpoint::{AtomicArgs, Out, RecvArgs, RmaArgs, SendArgs};
 use crate::error::{Error, Result};
 use crate::mem::user::UserIov;
-use crate::wire::order::Order;
 use crate::request::Aside;
 use crate::types::{Addr, CntrId, EpId, OpFlags, RemoteSeg, UserCtx};
+use crate::wire::order::Order;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
