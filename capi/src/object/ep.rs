@@ -53,8 +53,16 @@ unsafe impl Object for Ep {
 }
 
 static FID: fi_ops = slots::extended_ops(close, bind, control, ext::open);
-static OPS: fi_ops_ep =
-    fi_ops_ep { size: size_of::<fi_ops_ep>(), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left };
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: slots::no_context,
+    rx_ctx: slots::no_context,
+    rx_size_left,
+    tx_size_left,
+};
 
 impl Ep {
     /// # Safety
@@ -160,7 +168,7 @@ impl Ep {
         Ok(self.cell.data()?.send(self.id, &args)?)
     }
 
-    /// Sets the flags of a call that has none of its own; they may say that it is not for now.
+    /// Sets the flags of a call that has none of its own; they may defer it (`FI_TRIGGER`).
     #[cold]
     fn default_flags(&self, transmit: bool, ctx: UserCtx, flags: &mut Option<OpFlags>) -> Answer<Option<Later>> {
         let (tx, rx) = *self.op_flags.lock();
@@ -356,28 +364,6 @@ unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mu
 unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
     // SAFETY: fi_endpoint(3): a live endpoint, a value of `len` bytes.
     unsafe { status(object::<Ep, _>(fid).and_then(|ep| ep.set_option(level, name, value, len))) }
-}
-
-// Contexts of scalable endpoints: there are none.
-
-unsafe extern "C" fn tx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _asked: *mut opaque,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -FI_ENOSYS
-}
-
-unsafe extern "C" fn rx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _asked: *mut opaque,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -FI_ENOSYS
 }
 
 // Deprecated queries (fi_endpoint(3)): lower bounds of what may be posted before -FI_EAGAIN.

@@ -2,12 +2,24 @@
 #![expect(unsafe_code)]
 // UNSAFETY: the slots have C's signatures, which are unsafe to call; nothing is dereferenced here.
 
+use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::FI_ENOSYS;
-use crate::abi::fabric::{fi_ops, fid};
+use crate::abi::fabric::{fi_ops, fid, opaque};
 use libc::{c_char, c_int, c_void};
 
 /// Nothing can be bound to it.
 pub(crate) unsafe extern "C" fn no_bind(_fid: *mut fid, _other: *mut fid, _flags: u64) -> c_int {
+    -FI_ENOSYS
+}
+
+/// It has no contexts to open: those are of scalable endpoints (fi_endpoint(3)).
+pub(crate) unsafe extern "C" fn no_context(
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _asked: *mut opaque,
+    _out: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
     -FI_ENOSYS
 }
 

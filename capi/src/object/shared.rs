@@ -32,8 +32,16 @@ unsafe impl Object for Srx {
 
 /// Queues and counters are those of the endpoints (fi_endpoint(3)): nothing can be bound.
 static FID: fi_ops = slots::ops(close, slots::no_bind, control);
-static OPS: fi_ops_ep =
-    fi_ops_ep { size: size_of::<fi_ops_ep>(), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left };
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: slots::no_context,
+    rx_ctx: slots::no_context,
+    rx_size_left,
+    tx_size_left,
+};
 
 impl Srx {
     pub(super) fn open(domain: &Domain, asked: Option<&fi_rx_attr>, context: *mut c_void) -> Answer<Srx> {
@@ -123,26 +131,6 @@ unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *co
         })
     };
     status(answer)
-}
-
-unsafe extern "C" fn tx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _asked: *mut opaque,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -FI_ENOSYS
-}
-
-unsafe extern "C" fn rx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _asked: *mut opaque,
-    _out: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -FI_ENOSYS
 }
 
 /// Posted receives are limited by memory only: the size that it was opened with.

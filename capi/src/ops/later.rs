@@ -87,7 +87,7 @@ unsafe fn recv(ep: &Ep, m: &Message<'_>, later: Later, flags: OpFlags) -> Answer
     }
 }
 
-/// `fi_sendmsg` or `fi_recvmsg` with a flag that is not for now.
+/// `fi_sendmsg` or `fi_recvmsg` with a flag that defers it (`FI_TRIGGER`).
 ///
 /// # Safety
 /// `ep` is a live endpoint, the message as for the call.
@@ -97,7 +97,7 @@ pub(super) unsafe fn message(ep: *mut fid_ep, msg: &fi_msg, flags: u64, sends: b
     status(unsafe { triggered_message(ep, &Message { msg, tag: None }, flags, sends) }) as isize
 }
 
-/// `fi_tsendmsg` or `fi_trecvmsg` with a flag that is not for now.
+/// `fi_tsendmsg` or `fi_trecvmsg` with a flag that defers it (`FI_TRIGGER`).
 ///
 /// # Safety
 /// `ep` is a live endpoint, the message as for the call.

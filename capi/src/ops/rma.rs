@@ -90,7 +90,7 @@ unsafe fn with_places<R>(iov: *const fi_rma_iov, count: usize, post: impl FnOnce
     post(&places[..count])
 }
 
-/// An operation from a message structure whose flags are known to be offered; perhaps not for now.
+/// An operation from a message structure whose flags are known to be offered; they may defer it (`FI_TRIGGER`).
 ///
 /// # Safety
 /// The message's arrays live during the call, its buffers until completion.
