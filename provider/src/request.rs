@@ -153,6 +153,8 @@ pub enum Held {
     Eager(Vec<u8>),
     /// A stream of the peer, by its id.
     Stream(u32),
+    /// Still with the sender, by the id of its offer.
+    Offer(u32),
 }
 
 /// A receive that got its message.

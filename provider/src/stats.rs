@@ -36,6 +36,14 @@ counters! {
     eager;
     /// Messages sent as streams.
     stream;
+    /// Messages offered to the receiver, to be copied by the kernel.
+    syscall;
+    /// Bytes of messages that this side copied from its peers' memory.
+    fetched;
+    /// Bytes of messages that this side copied to its peers' memory.
+    stored;
+    /// Offered messages that had to come as streams after all.
+    declined;
     /// Eager messages that went as streams because the receiver's window was used up.
     window_full;
     /// Sends that found the ring full; they waited, or the application had to try again.
@@ -65,6 +73,7 @@ impl Stats {
             ProtoId::Inline => self.inline += 1,
             ProtoId::Eager => self.eager += 1,
             ProtoId::Stream => self.stream += 1,
+            ProtoId::Syscall => self.syscall += 1,
         }
     }
 

@@ -290,6 +290,8 @@ pub enum ProtoId {
     Eager,
     /// Fragments through the ring.
     Stream,
+    /// One copy by the kernel, without the ring.
+    Syscall,
 }
 
 /// Longest message of the inject calls: what an inline record holds.

@@ -8,6 +8,7 @@ use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
+use crate::protocol::syscall::{Declined, Ended, Returned, Syscall};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
@@ -71,10 +72,10 @@ impl Endpoint {
             peer.last_active = self.poll.tick;
             link.tell();
             if peer.hot
-                && let Some((_, word)) = link.watch()
+                && let Some((ring, word)) = link.watch()
                 && let Some(watch) = self.poll.hot.iter_mut().find(|w| w.id == id)
             {
-                watch.word = word;
+                watch.word.aim(ring, word);
             }
             if peer.has_work() {
                 self.push(out, id);
@@ -134,13 +135,41 @@ impl Desk<'_> {
                     self.received(out, received);
                 }
             }
-            Kind::Cts => peer.streams.on_cts(&header)?,
+            Kind::Cts => match peer.copies.on_cts(&header)? {
+                Some(Returned { iov, total, wanted, req }) => {
+                    peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
+                }
+                None => peer.streams.on_cts(&header)?,
+            },
+            Kind::Offer => self.long_message::<Syscall>(out, peer, &header)?,
+            Kind::Accept => peer.copies.on_accept(link, &header)?,
+            Kind::Done | Kind::Fin => self.copied(out, peer, &header)?,
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,
         }
         if let Some(link) = &mut peer.link {
             link.consume(&header);
         }
         Ok(true)
+    }
+
+    /// The peer has done its part of an offered message.
+    #[inline(never)]
+    fn copied(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
+        if header.kind == Kind::Fin {
+            let req = peer.copies.on_fin(header)?;
+            self.report.sent(out, &req);
+            return Ok(());
+        }
+        let mut ended = Ended::default();
+        peer.copies.on_done(header, &mut ended)?;
+        for Declined { id, env, req } in ended.declined {
+            self.stats.declined += 1;
+            peer.streams.expect(id, env, req);
+        }
+        for received in ended.received {
+            self.received(out, received);
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -183,7 +212,7 @@ impl Desk<'_> {
     #[inline(always)]
     fn message<P: Protocol>(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
         let said = P::announced(&mut wire, header)?;
         self.matched::<P>(out, peer, header, &said)
     }
@@ -197,7 +226,7 @@ impl Desk<'_> {
         let env = said.env;
         let source = peer.canonical;
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };
         let found = matcher.posted.find(env.tag, source);
         let Some(post) = found else {
@@ -219,6 +248,13 @@ impl Desk<'_> {
                     self.received(out, received);
                 }
             }
+            Placed::Offered(id) => {
+                if let Some(Wanted::Once(req)) = matcher.posted.remove(post)
+                    && let Some(received) = peer.copies.adopt(id, req)
+                {
+                    self.received(out, received);
+                }
+            }
         }
         Ok(())
     }
@@ -227,7 +263,7 @@ impl Desk<'_> {
     fn unexpected<P: Protocol>(&mut self, peer: &mut Peer, header: &Header, said: &Announced<P::Body>) -> Result<(), Corrupt> {
         let env = said.env;
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
         let held = P::hold(&mut wire, header, said)?;
         self.stats.unexpected += 1;
         peer.held += 1;
@@ -256,11 +292,16 @@ impl Desk<'_> {
             return self.matched::<P>(out, peer, header, said);
         };
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
         match P::place(&mut wire, header, said, &req) {
             Ok(Placed::Whole(placed)) => self.received(out, Received { req, env, placed }),
             Ok(Placed::Part(id)) => {
                 if let Some(received) = peer.streams.adopt(id, req) {
+                    self.received(out, received);
+                }
+            }
+            Ok(Placed::Offered(id)) => {
+                if let Some(received) = peer.copies.adopt(id, req) {
                     self.received(out, received);
                 }
             }

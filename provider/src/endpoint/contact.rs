@@ -6,6 +6,7 @@
 //! ```
 
 use super::peers::Contact;
+use super::rma::target;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
@@ -77,6 +78,7 @@ impl Endpoint {
             peer.link = Some(link);
             peer.contact = Contact::Greeted;
             peer.pid = std::process::id();
+            self.try_memory(id);
             self.start_polling(id);
             return Ok(());
         }
@@ -234,6 +236,15 @@ impl Endpoint {
         self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause: FIRST_PAUSE };
     }
 
+    /// From now on the peer's memory may be tried.
+    fn try_memory(&mut self, id: PeerId) {
+        let peer = self.peers.get_mut(id);
+        if self.config.cma == 0 {
+            peer.copies.share_from(usize::try_from(self.config.share_min).unwrap_or(usize::MAX));
+            peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
+        }
+    }
+
     /// Maps what a peer sent and begins to poll its ring.
     fn attach(&mut self, id: PeerId, greeting: &Greeting) -> Result<()> {
         let hello = &greeting.hello;
@@ -242,6 +253,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         link.attach(theirs, Some((bell, hello.slot.get())));
+        self.try_memory(id);
         self.crowd.joined(id, hello.cores.map(|w| w.get()));
         self.start_polling(id);
         Ok(())

@@ -38,6 +38,10 @@ impl Endpoint {
         sends.extend(std::mem::take(&mut peer.await_ack).into_iter().map(|(_, req)| req));
         let aborted = peer.streams.abort();
         sends.extend(aborted.sends);
+        let mut recvs = aborted.recvs;
+        let aborted = peer.copies.abort();
+        sends.extend(aborted.sends);
+        recvs.extend(aborted.recvs);
         sends.extend(std::mem::take(&mut peer.backlog).into_iter().map(|w| w.req));
         sends.extend(peer.one_sided.abort());
         for line in std::mem::take(&mut peer.lines) {
@@ -50,11 +54,11 @@ impl Endpoint {
         self.stop_polling(id);
         self.crowd.left(id);
         self.peers.unroute(id);
-        let mut failed = sends.len() + aborted.recvs.len();
+        let mut failed = sends.len() + recvs.len();
         for req in &sends {
             self.report.send_failed(out, req, why, culprit);
         }
-        let left = Left { id, why, recvs: aborted.recvs };
+        let left = Left { id, why, recvs };
         match &mut self.member {
             Some(member) if !member.lent => member.left.push(left),
             _ => failed += self.clear_out(out, left),
@@ -172,7 +176,7 @@ impl Endpoint {
                 Contact::Gone(_) | Contact::None => false,
                 Contact::Dialing { .. } => true,
                 Contact::Greeted => {
-                    let sending = !peer.backlog.is_empty() || peer.streams.sending() || peer.one_sided.sending();
+                    let sending = !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();
                     sending && peer.name.identity() != self.name.and_then(|n| n.identity())
                 }
             }

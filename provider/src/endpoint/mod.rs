@@ -45,7 +45,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::mem::pool::Pool;
-use crate::mem::shared::SharedMem;
+use crate::mem::shared::{SharedMem, SharedWord};
 use crate::peer::av::{AddressVector, BoundVector};
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
@@ -93,8 +93,8 @@ struct OwnBell {
 /// A ring that every poll looks at: the word that will become non-zero, without a detour through the peer table.
 struct Watch {
     id: PeerId,
-    ring: SharedMem,
-    word: usize,
+    /// The word that its next record will make non-zero.
+    word: SharedWord,
 }
 
 /// Polling state: which rings are looked at directly, which by bell and turn.

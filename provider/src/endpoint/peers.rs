@@ -11,6 +11,7 @@ use crate::peer::name::{Identity, Name};
 use crate::protocol::direct::Direct;
 use crate::protocol::one_sided::OneSided;
 use crate::protocol::stream::Streams;
+use crate::protocol::syscall::Copies;
 use crate::request::SendReq;
 use crate::transport::link::Link;
 use crate::transport::{Handed, Line};
@@ -44,6 +45,7 @@ pub(super) struct Peer {
     /// What hands our segment over, until that is done.
     pub segment: Option<Handed>,
     pub streams: Streams,
+    pub copies: Copies,
     /// Messages that wait for room in the ring, in order.
     pub backlog: VecDeque<Waiting>,
     pub one_sided: OneSided,
@@ -75,6 +77,7 @@ impl Peer {
             link: None,
             segment: None,
             streams: Streams::new(fragment),
+            copies: Copies::default(),
             backlog: VecDeque::new(),
             one_sided: OneSided::default(),
             direct: Direct::default(),
@@ -100,7 +103,7 @@ impl Peer {
     /// Whether records wait for room in the ring.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.streams.has_work() || self.one_sided.has_work() || !self.backlog.is_empty()
+        self.streams.has_work() || self.copies.has_work() || self.one_sided.has_work() || !self.backlog.is_empty()
     }
 
     pub fn culprit(&self) -> super::report::Culprit {

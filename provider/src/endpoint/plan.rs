@@ -35,6 +35,7 @@ fn name(proto: ProtoId) -> &'static str {
         ProtoId::Inline => "inline",
         ProtoId::Eager => "eager",
         ProtoId::Stream => "stream",
+        ProtoId::Syscall => "syscall",
     }
 }
 
@@ -70,6 +71,15 @@ impl Endpoint {
         let table = format!("{} to {} bytes go {}: {}", sizes.0, sizes.1, name(row.proto), row.what);
         let credit = peer.link.as_ref().map(|l| l.credit());
         match credit {
+            _ if row.proto == ProtoId::Syscall && peer.copies.is_refused() => Plan {
+                how: name(ProtoId::Stream),
+                sizes,
+                why: format!(
+                    "{table}; but the kernel lets neither this process nor the peer reach the other's memory, so this one goes as a \
+                     stream{}",
+                    state(peer)
+                ),
+            },
             Some(left) if row.proto == ProtoId::Eager && left < len => Plan {
                 how: name(ProtoId::Stream),
                 sizes,

@@ -4,7 +4,7 @@
 use super::peers::Contact;
 use super::{Endpoint, Out, Watch};
 use crate::error::Error;
-use crate::mem::atomic::{Ordering, Words};
+use crate::mem::atomic::Ordering;
 use crate::shm::bell::SLOTS;
 use crate::sys::host;
 use crate::transport::Event;
@@ -29,14 +29,15 @@ impl Endpoint {
         let mut i = 0;
         while i < self.poll.hot.len() {
             let watch = &self.poll.hot[i];
-            if watch.ring.word(watch.word).load(Ordering::Relaxed) != 0 {
+            if watch.word.get().load(Ordering::Relaxed) != 0 {
                 let id = watch.id;
                 work += self.drain(out, id);
             }
             i += 1;
         }
         if !self.poll.cold.is_empty()
-            && (self.poll.tick.is_multiple_of(TURN_EVERY) || self.bell.as_ref().is_some_and(|own| own.bell.rung()))
+            && (self.bell.as_ref().is_some_and(|own| own.bell.rung())
+                || self.poll.tick.is_multiple_of(TURN_EVERY) && self.turn_is_ready())
         {
             work += self.poll_cold(out);
         }
@@ -65,6 +66,21 @@ impl Endpoint {
         self.stats.yields += 1;
     }
 
+    /// Whether the cold ring whose turn it is has something; if not, the next one's turn comes.
+    fn turn_is_ready(&mut self) -> bool {
+        let turn = self.poll.turn;
+        let ready = self.poll.cold.get(turn).is_some_and(|id| self.peers.get(*id).link.as_ref().is_some_and(|l| l.ready()));
+        if !ready {
+            self.pass_turn();
+        }
+        ready
+    }
+
+    fn pass_turn(&mut self) {
+        let next = self.poll.turn + 1;
+        self.poll.turn = if next < self.poll.cold.len() { next } else { 0 };
+    }
+
     #[inline(never)]
     fn poll_cold(&mut self, out: &mut Out<'_>) -> usize {
         let mut ready = smallvec::SmallVec::<[PeerId; 8]>::new();
@@ -72,11 +88,8 @@ impl Endpoint {
             let peers = self.peers.len() as u32;
             own.bell.take(|slot| ready.extend((slot..peers).step_by(SLOTS as usize).map(PeerId)));
         }
-        let turn = self.poll.turn;
-        self.poll.turn = if turn + 1 < self.poll.cold.len() { turn + 1 } else { 0 };
-        if let Some(&id) = self.poll.cold.get(turn) {
-            ready.push(id);
-        }
+        ready.extend(self.poll.cold.get(self.poll.turn).copied());
+        self.pass_turn();
         let mut work = 0;
         for id in ready {
             if !self.peers.get(id).link.as_ref().is_some_and(|l| l.ready()) {
@@ -119,7 +132,7 @@ impl Endpoint {
 
     fn watch(&self, id: PeerId) -> Option<Watch> {
         let (ring, word) = self.peers.get(id).link.as_ref()?.watch()?;
-        Some(Watch { id, ring: ring.clone(), word })
+        Some(Watch { id, word: ring.single(word) })
     }
 
     /// The peer's ring can be polled from now on.

@@ -80,7 +80,12 @@ impl Multi {
 impl HeldMsg {
     /// Whether the peer `via` of its endpoint is gone before all of it came.
     pub fn is_broken(&self, via: PeerId, streams: &Streams) -> bool {
-        self.via == via && matches!(self.held, Held::Stream(id) if !streams.is_whole(id))
+        self.via == via
+            && match self.held {
+                Held::Stream(id) => !streams.is_whole(id),
+                Held::Offer(_) => true,
+                Held::Inline(_) | Held::Eager(_) => false,
+            }
     }
 }
 
@@ -232,7 +237,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(via);
         peer.held -= 1;
         let Some(link) = &mut peer.link else { return };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
         let delivery = deliver_held(&mut wire, msg.held, msg.env, req);
         if peer.has_work() {
             self.push(out, via);
@@ -247,7 +252,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(msg.via);
         peer.held -= 1;
         let Some(link) = &mut peer.link else { return };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
         discard_held(&mut wire, msg.held);
         if peer.has_work() {
             self.push(out, msg.via);

@@ -1,13 +1,16 @@
 //! Remote memory access and atomics: who does it, this endpoint alone or the target's engine; and what peers did to our memory.
 
 use super::peers::{Contact, gone};
+use crate::peer::name::Name;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::direct::{Outcome, Target, Transfer};
+use crate::protocol::Target;
+use crate::protocol::direct::{Outcome, Transfer};
 use crate::protocol::one_sided::{MAX_PLACES, Payload, Task};
 use crate::region::table::Locator;
 use crate::request::{Aside, SendReq, Special};
+use crate::transport::Door;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 use crate::wire::order::{self, Order};
 
@@ -55,6 +58,13 @@ pub struct AtomicArgs<'a> {
 
 fn remote_len(places: &[RemoteSeg]) -> usize {
     places.iter().fold(0, |n: usize, p| n.saturating_add(p.len))
+}
+
+/// What the kernel needs to reach a peer's memory, if it can.
+pub(super) fn target(door: Option<&dyn Door>, pid: u32, name: &Name) -> Option<Target> {
+    let pid = door.map_or(0, |d| d.kernel_pid(pid));
+    let table = Locator::of_word(name.table())?;
+    (pid != 0).then_some(Target { pid, table })
 }
 
 fn copied(iov: &[UserSeg], len: usize) -> Vec<u8> {
@@ -181,7 +191,7 @@ impl Endpoint {
     /// Whether nothing that was sent to a peer is incomplete: what a fence waits for.
     pub(super) fn is_settled(&self, id: PeerId) -> bool {
         let peer = self.peers.get(id);
-        peer.backlog.is_empty() && !peer.one_sided.is_waiting() && !peer.streams.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
+        peer.backlog.is_empty() && !peer.one_sided.is_waiting() && !peer.streams.sending() && !peer.copies.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
     }
 
     fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Outcome {
@@ -193,8 +203,7 @@ impl Endpoint {
         if peer.one_sided.is_waiting() || !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
             return Outcome::NotPossible;
         }
-        let Some(table) = Locator::of_word(peer.name.table()) else { return Outcome::NotPossible };
-        let target = Target { pid: self.door.as_ref().map_or(0, |d| d.kernel_pid(peer.pid)), table };
+        let Some(target) = target(self.door.as_deref(), peer.pid, &peer.name) else { return Outcome::NotPossible };
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {

@@ -2,10 +2,12 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::peers::{Contact, gone};
+use super::rma::target;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
+use crate::protocol::syscall::{Declined, Ended};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Selection;
 use crate::stats::Stats;
@@ -93,6 +95,13 @@ fn start(
             other => other,
         },
         ProtoId::Stream => Stream::start(wire, msg, req),
+        ProtoId::Syscall => match Syscall::start(wire, msg, req) {
+            Err(Refused::Unable) => {
+                proto = ProtoId::Stream;
+                Stream::start(wire, msg, req)
+            }
+            other => other,
+        },
     }?;
     stats.count_sent(proto);
     Ok(started)
@@ -147,7 +156,7 @@ impl Endpoint {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
-        let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
         match start(&self.selection, &mut self.stats, &mut wire, &msg, &req) {
             Ok(Started::Sent(position)) => {
                 self.in_ring(out, id, req, position);
@@ -158,7 +167,7 @@ impl Endpoint {
                 Ok(())
             }
             Err(Refused::Corrupt) => self.not_started(out, id),
-            Err(Refused::Full | Refused::Window) => self.wait_for_room(out, id, Waiting::new(&msg, req, copy)),
+            Err(Refused::Full | Refused::Window | Refused::Unable) => self.wait_for_room(out, id, Waiting::new(&msg, req, copy)),
         }
     }
 
@@ -215,15 +224,16 @@ impl Endpoint {
     /// Writes control records and fragments of this peer as far as there is room.
     pub(super) fn push(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
         let mut done = smallvec::SmallVec::<[(SendReq, u32); 4]>::new();
+        let mut ended = Ended::default();
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return 0 };
         let mut started = Ok(0);
         while let Some(message) = peer.backlog.front() {
-            let mut wire = Wire { link, streams: &mut peer.streams, pool: &mut self.pool };
+            let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
             let position = match start(&self.selection, &mut self.stats, &mut wire, &message.message(), &message.req) {
                 Ok(Started::Sent(position)) => Some(position),
                 Ok(Started::Streaming) => None,
-                Err(Refused::Full | Refused::Window) => break,
+                Err(Refused::Full | Refused::Window | Refused::Unable) => break,
                 Err(Refused::Corrupt) => {
                     started = Err(Corrupt);
                     break;
@@ -238,7 +248,17 @@ impl Endpoint {
             false => Ok(0),
         };
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
-        let pushed = started.and_then(|s| answered.and_then(|n| pushed.map(|m| s + n + m)));
+        let copied = if peer.copies.has_work() {
+            peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
+            peer.copies.push(link, &mut ended)
+        } else {
+            Ok(0)
+        };
+        for Declined { id, env, req } in ended.declined {
+            self.stats.declined += 1;
+            peer.streams.expect(id, env, req);
+        }
+        let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
             self.poll.busy.push(id);
@@ -246,6 +266,11 @@ impl Endpoint {
         }
         for (req, position) in done {
             self.in_ring(out, id, req, position);
+        }
+        self.stats.fetched += ended.fetched;
+        self.stats.stored += ended.stored;
+        for received in ended.received {
+            self.received(out, id, received);
         }
         match pushed {
             Ok(records) => records,

@@ -15,6 +15,15 @@ pub fn light_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// A full fence.
+#[inline(always)]
+pub fn fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 /// Memory seen as an array of atomic 64-bit words: all that lock-free code may touch.
 pub trait Words {
     /// Word `index`. Out of range is a bug of the caller (never of a peer: positions are ours) and panics.

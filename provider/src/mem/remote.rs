@@ -24,6 +24,23 @@ pub enum NoAccess {
     Fault,
 }
 
+/// A piece of the other process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its first byte there.
+    pub addr: u64,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// Words that are read by the same system call as the last bytes of a transfer: from the same process, as it was then.
+pub struct Also<'a> {
+    /// Where they are there.
+    pub at: u64,
+    /// Where they go.
+    pub words: &'a mut [u64],
+}
+
 #[derive(Clone, Copy)]
 enum Way {
     Read,
@@ -59,35 +76,84 @@ unsafe fn call(pid: u32, way: Way, local: &[libc::iovec], remote: &[libc::iovec]
     usize::try_from(n).map_err(|_| refusal())
 }
 
-/// Moves `len` bytes between `iov` (from `skip` on) and `at` of process `pid`.
-fn transfer(pid: u32, way: Way, at: u64, iov: &[UserSeg], skip: usize, len: usize) -> Result<(), NoAccess> {
+type Vectors = smallvec::SmallVec<[libc::iovec; 4]>;
+
+fn bytes_of(vectors: &[libc::iovec]) -> usize {
+    vectors.iter().map(|v| v.iov_len).sum()
+}
+
+/// The vectors of `len` bytes of `pieces` from `skip` on, or of fewer if there are not so many.
+fn remote_window(pieces: &[Piece], mut skip: usize, mut len: usize) -> Vectors {
+    let mut out = Vectors::new();
+    for piece in pieces {
+        if skip >= piece.len {
+            skip -= piece.len;
+            continue;
+        }
+        let n = (piece.len - skip).min(len);
+        out.push(vector(piece.addr.wrapping_add(skip as u64), n));
+        (skip, len) = (0, len - n);
+        if len == 0 {
+            break;
+        }
+    }
+    out
+}
+
+/// Moves `len` bytes between our memory from some byte on and that of process `pid`.
+fn transfer(
+    pid: u32, way: Way, (here, at): (&[UserSeg], usize), (there, from): (&[Piece], usize), len: usize, mut also: Option<Also<'_>>,
+) -> Result<(), NoAccess> {
     let mut done = 0;
-    while done < len {
-        let part = window(iov, skip + done, (len - done).min(CHUNK));
-        let local: smallvec::SmallVec<[libc::iovec; 4]> =
-            part.iter().take(PIECES).map(|s| vector(s.address() as u64, s.len())).collect();
-        let want: usize = local.iter().map(|v| v.iov_len).sum();
-        if want == 0 {
+    while done < len || also.is_some() {
+        let part = window(here, at + done, (len - done).min(CHUNK));
+        let mut local: Vectors = part.iter().take(PIECES).map(|s| vector(s.address() as u64, s.len())).collect();
+        let want = bytes_of(&local);
+        let mut remote = remote_window(there, from + done, want);
+        if done < len && (want == 0 || bytes_of(&remote) != want) {
             return Err(NoAccess::Fault);
         }
-        // SAFETY: parts of UserSegs, which their makers promised to be valid until the operation completes.
-        let moved = unsafe { call(pid, way, &local, &[vector(at + done as u64, want)])? };
+        let mut all = want;
+        if done + want == len
+            && let Some(also) = &mut also
+        {
+            let bytes = size_of_val(also.words);
+            local.push(vector(also.words.as_mut_ptr() as u64, bytes));
+            remote.push(vector(also.at, bytes));
+            all += bytes;
+        }
+        // SAFETY: parts of UserSegs, which their makers promised to be valid until the operation completes; and words that live, are
+        // ours, and may hold any bytes.
+        let moved = unsafe { call(pid, way, &local, &remote)? };
         if moved == 0 {
             return Err(NoAccess::Fault);
         }
-        done += moved;
+        done += moved.min(want);
+        if moved == all && done == len {
+            also = None;
+        }
     }
     Ok(())
 }
 
 /// Reads `len` bytes at `from` of process `pid` into `to` from `skip` on.
 pub fn fetch(pid: u32, from: u64, to: &[UserSeg], skip: usize, len: usize) -> Result<(), NoAccess> {
-    transfer(pid, Way::Read, from, to, skip, len)
+    transfer(pid, Way::Read, (to, skip), (&[Piece { addr: from, len }], 0), len, None)
 }
 
 /// Writes `len` bytes of `from`, from `skip` on, to `to` of process `pid`.
 pub fn store(pid: u32, to: u64, from: &[UserSeg], skip: usize, len: usize) -> Result<(), NoAccess> {
-    transfer(pid, Way::Write, to, from, skip, len)
+    transfer(pid, Way::Write, (from, skip), (&[Piece { addr: to, len }], 0), len, None)
+}
+
+/// Reads `len` bytes, from byte `at` on, of a message that lies in `from` of process `pid` into its place in `to`.
+pub fn fetch_part(pid: u32, from: &[Piece], to: &[UserSeg], at: usize, len: usize, also: Option<Also<'_>>) -> Result<(), NoAccess> {
+    transfer(pid, Way::Read, (to, at), (from, at), len, also)
+}
+
+/// Writes `len` bytes, from byte `at` on, of the message in `from` to its place in `to` of process `pid`.
+pub fn store_part(pid: u32, to: &[Piece], from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
+    transfer(pid, Way::Write, (from, at), (to, at), len, None)
 }
 
 /// Reads `words.len()` words at `from` of process `pid`.
@@ -155,8 +221,21 @@ mod tests {
         let mut words = [0u64; 2];
         fetch_words(me, at, &mut words).expect("words");
         assert_eq!(words[0].to_ne_bytes(), here[10..18]);
+        // In pieces that are cut differently here and there, and something else by the last call.
+        let pieces = [Piece { addr: at, len: 3000 }, Piece { addr: at + 3000, len: 0 }, Piece { addr: at + 3000, len: len - 3000 }];
+        back.fill(0);
+        let (c, d) = back.split_at_mut(CHUNK + 5);
+        let also = Also { at: at + 8, words: &mut words };
+        fetch_part(me, &pieces, &[of_slice(c), of_slice(d)], 100, len - 100, Some(also)).expect("fetched");
+        assert_eq!(back[100..], here[110..]);
+        assert_eq!(words[0].to_ne_bytes(), here[18..26]);
+        assert_eq!(fetch_part(me, &pieces, &[of_slice(&mut back)], 1, len, None), Err(NoAccess::Fault), "more than there is");
+        here.reverse();
+        let (a, b) = here.split_at_mut(7);
+        store_part(me, &pieces, &[of_slice(a), of_slice(b)], 50, 5000).expect("stored");
+        assert_eq!(there[50..5050], here[50..5050]);
         assert_eq!(fetch_words(me, 8, &mut words), Err(NoAccess::Fault));
-        assert_eq!(store(me, 8, &iov, 0, 100), Err(NoAccess::Fault));
+        assert_eq!(store(me, 8, &[of_slice(&mut here)], 0, 100), Err(NoAccess::Fault));
         assert_eq!(fetch_words(u32::MAX >> 1, at, &mut words), Err(NoAccess::Gone));
     }
 }

@@ -62,7 +62,7 @@ impl SharedMem {
 
     /// Word `index` alone, to be looked at often. Panics if it is out of range.
     pub fn single(&self, index: usize) -> SharedWord {
-        SharedWord { word: NonNull::from(self.word(index)), _owner: self.owner.clone() }
+        SharedWord { word: NonNull::from(self.word(index)), owner: self.owner.clone() }
     }
 
     #[inline]
@@ -155,7 +155,7 @@ fn out_of_range(offset: usize, len: usize) -> ! {
 #[derive(Clone)]
 pub struct SharedWord {
     word: NonNull<AtomicU64>,
-    _owner: Arc<dyn Backing>,
+    owner: Arc<dyn Backing>,
 }
 
 // SAFETY: an atomic that the owner keeps valid, as in SharedMem; the owner is Send and Sync.
@@ -167,8 +167,17 @@ impl SharedWord {
     /// The word.
     #[inline]
     pub fn get(&self) -> &AtomicU64 {
-        // SAFETY: aligned and inside the mapping (`SharedMem::single`); the owner keeps it mapped as long as we live.
+        // SAFETY: aligned and inside the mapping (`single`, `aim`); the owner keeps it mapped as long as we live.
         unsafe { self.word.as_ref() }
+    }
+
+    /// Becomes word `index` of `mem`. Panics if it is out of range.
+    #[inline]
+    pub fn aim(&mut self, mem: &SharedMem, index: usize) {
+        self.word = NonNull::from(mem.word(index));
+        if !core::ptr::addr_eq(Arc::as_ptr(&self.owner), Arc::as_ptr(&mem.owner)) {
+            self.owner = mem.owner.clone();
+        }
     }
 }
 

@@ -12,11 +12,12 @@
 //!
 //! The kernel may forbid it (ptrace scope, seccomp, user namespaces), at any time: then `one_sided.rs` carries the operation.
 
+use super::Target;
 use crate::error::Error;
 use crate::mem::remote::{self, NoAccess};
 use crate::mem::user::UserSeg;
 use crate::region;
-use crate::region::table::{LINE_WORDS, Line, Locator, Root, Slot};
+use crate::region::table::{LINE_WORDS, Line, Root, Slot};
 use crate::types::{Access, RemoteSeg};
 use rustc_hash::FxHashMap;
 
@@ -26,15 +27,6 @@ const REMEMBERED: usize = 4096;
 const SEARCH: usize = 4096;
 /// Copies of one line before giving up on finding it unchanged.
 const PATIENCE: usize = 1000;
-
-/// A process and where its table is.
-#[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// Its process id, as this process sees it.
-    pub pid: u32,
-    /// Its table.
-    pub table: Locator,
-}
 
 impl Target {
     fn root(self) -> Result<Option<Root>, Miss> {

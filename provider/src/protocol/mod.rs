@@ -4,7 +4,8 @@
 //! |---|---|---|---|
 //! | [`inline`] | up to 232 bytes | header and payload in one record | copies out at once |
 //! | [`eager`] | up to `eager_max`, while the window lasts | one record | copies out at once |
-//! | [`stream`] | everything else | envelope, then fragments | copies each fragment while the next is written |
+//! | [`stream`] | longer ones | envelope, then fragments | copies each fragment while the next is written |
+//! | [`syscall`] | long ones, where the kernel allows it | envelope; copies from the back if it has time | copies from the front |
 //! | [`direct`] | reads and writes of memory, where the kernel allows it | moves the bytes | sleeps |
 //! | [`one_sided`] | other reads and writes, atomics | request records | carries them out, answers |
 //!
@@ -17,13 +18,25 @@ pub mod eager;
 pub mod inline;
 pub mod one_sided;
 pub mod stream;
+pub mod syscall;
 
 use crate::mem::pool::Pool;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::link::{Corrupt, Link, NotSent};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, flag};
+use crate::region::table::Locator;
 use stream::Streams;
+use syscall::Copies;
+
+/// A process whose memory the kernel may let us reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its process id, as this process sees it.
+    pub pid: u32,
+    /// Its table of regions, which tells it from another process with that id.
+    pub table: Locator,
+}
 
 /// The connection to one peer, with the streams that are under way on it.
 pub struct Wire<'a> {
@@ -31,6 +44,8 @@ pub struct Wire<'a> {
     pub link: &'a mut Link,
     /// Streams in both directions.
     pub streams: &'a mut Streams,
+    /// Offered messages in both directions.
+    pub copies: &'a mut Copies,
     /// Recycled buffers for unexpected payload.
     pub pool: &'a mut Pool,
 }
@@ -40,7 +55,7 @@ pub struct Wire<'a> {
 pub enum Started {
     /// The whole message is in the ring, up to this position.
     Sent(u32),
-    /// Under way; [`Streams::push`] will say when it is in the ring.
+    /// Under way; [`Streams::push`] will say when it is in the ring, or the receiver when it has it all ([`Copies::on_fin`]).
     Streaming,
 }
 
@@ -51,6 +66,8 @@ pub enum Refused {
     Full,
     /// The receiver's window is used up: another protocol must carry the message.
     Window,
+    /// This protocol cannot carry it: another one must.
+    Unable,
     /// The peer wrote garbage.
     Corrupt,
 }
@@ -71,6 +88,8 @@ pub enum Placed {
     Whole(usize),
     /// The rest follows: [`Streams::adopt`] takes the receive.
     Part(u32),
+    /// It is still with the sender: [`Copies::adopt`] takes the receive.
+    Offered(u32),
 }
 
 /// What delivering a held message did.
@@ -148,6 +167,7 @@ pub fn deliver_held(wire: &mut Wire<'_>, held: Held, env: Envelope, req: RecvReq
         Held::Inline(bytes) => inline::deliver_held(wire, bytes, env, req),
         Held::Eager(bytes) => eager::deliver_held(wire, bytes, env, req),
         Held::Stream(id) => stream::deliver_held(wire, id, req),
+        Held::Offer(id) => syscall::deliver_held(wire, id, req),
     }
 }
 
@@ -157,5 +177,6 @@ pub fn discard_held(wire: &mut Wire<'_>, held: Held) {
         Held::Inline(bytes) => wire.pool.give(bytes),
         Held::Eager(bytes) => eager::discard_held(wire, bytes),
         Held::Stream(id) => stream::discard_held(wire, id),
+        Held::Offer(id) => syscall::discard_held(wire, id),
     }
 }

@@ -180,6 +180,24 @@ impl Streams {
         }
     }
 
+    /// A name for a message, unique among the live ones of this link.
+    pub fn next_id(&mut self) -> u32 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id
+    }
+
+    /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
+    pub fn start_asked(&mut self, id: u32, iov: UserIov, total: usize, wanted: usize, req: SendReq) {
+        self.tx.insert(id, TxStream { iov, total, sent: 0, goal: wanted, asked: true, req });
+        self.ready.push_back(id);
+    }
+
+    /// The receiver's side of that.
+    pub fn expect(&mut self, id: u32, env: Envelope, req: RecvReq) {
+        let goal = req.cap.min(env.total);
+        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, dest: Dest::Recv(req) });
+    }
+
     /// Takes the receive of a stream whose first fragment was placed; returns it if that was all.
     pub fn adopt(&mut self, id: u32, req: RecvReq) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
@@ -276,7 +294,7 @@ impl Protocol for Stream {
         let promise = promise.min(u32::MAX as usize);
         let promise = if wire.link.spend(promise) { promise } else { 0 };
         let len = wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts));
-        let id = wire.streams.next_id;
+        let id = wire.streams.next_id();
         let rts = Rts { total: msg.len as u64, stream: id, promise: promise as u32 };
         let draft = Draft {
             kind: Kind::Rts,
@@ -294,7 +312,6 @@ impl Protocol for Stream {
             return Err(e.into());
         }
         let streams = &mut *wire.streams;
-        streams.next_id = streams.next_id.wrapping_add(1);
         let s = TxStream {
             iov: msg.iov.into(),
             total: msg.len,

@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::protocol::Protocol;
-use crate::protocol::{eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::{eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
 use crate::types::{INJECT_MAX, MAX_MSG, ProtoId};
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Row {
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    rows: [Row; 3],
+    rows: [Row; 4],
 }
 
 impl Selection {
@@ -33,7 +33,11 @@ impl Selection {
         fn row<P: Protocol>(up_to: usize) -> Row {
             Row { up_to, proto: P::ID, what: P::WHAT }
         }
-        Selection { rows: [row::<Inline>(INJECT_MAX), row::<Eager>(eager), row::<Stream>(MAX_MSG)] }
+        let syscall = usize::try_from(config.syscall_min).unwrap_or(usize::MAX).clamp(eager + 1, MAX_MSG);
+        let streamed = if config.cma == 0 { syscall - 1 } else { MAX_MSG };
+        Selection {
+            rows: [row::<Inline>(INJECT_MAX), row::<Eager>(eager), row::<Stream>(streamed), row::<Syscall>(MAX_MSG)],
+        }
     }
 
     /// The protocol for a message of `len` bytes.
@@ -76,10 +80,11 @@ mod tests {
         let at = |n| s.choose(n);
         assert_eq!([at(0), at(232)], [ProtoId::Inline; 2]);
         assert_eq!([at(233), at(4096)], [ProtoId::Eager; 2]);
-        assert_eq!([at(4097), at(MAX_MSG)], [ProtoId::Stream; 2]);
+        assert_eq!([at(4097), at((16 << 10) - 1)], [ProtoId::Stream; 2]);
+        assert_eq!([at(16 << 10), at(MAX_MSG)], [ProtoId::Syscall; 2]);
         assert_eq!((s.row(233).0, s.row(4096).1.proto), ((233, 4096), ProtoId::Eager));
         let text = s.to_string();
-        assert_eq!(text.lines().count(), 3, "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
         assert!(text.contains("233 .. 4096     eager"), "{text}");
     }
 
@@ -87,5 +92,14 @@ mod tests {
     fn a_small_ring_limits_eager() {
         assert_eq!(Selection::new(&Config::default(), 1000).choose(1001), ProtoId::Stream);
         assert_eq!(Selection::new(&Config::default(), 10).choose(232), ProtoId::Inline);
+    }
+
+    #[test]
+    fn without_the_kernels_help_streams_carry_the_rest() {
+        let s = Selection::new(&Config { cma: 1, ..Config::default() }, 6000);
+        assert_eq!(s.choose(MAX_MSG), ProtoId::Stream);
+        assert_eq!(s.to_string().lines().count(), 3);
+        let s = Selection::new(&Config { syscall_min: 4 << 10, ..Config::default() }, 6000);
+        assert_eq!([s.choose(4096), s.choose(4097)], [ProtoId::Eager, ProtoId::Syscall], "eager comes first");
     }
 }

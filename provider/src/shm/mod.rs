@@ -1,9 +1,10 @@
 //! The shared-memory segment: its map ([`layout`]), the record ring in it ([`ring`]), the ready-set of an endpoint ([`bell`]),
-//! and what a writer must do for its reader to notice ([`stance`]). Knows lines and positions; knows no tag, no peer, no packet.
+//! what a writer must do for its reader to notice ([`stance`]), and how two copy one message together ([`split`]). Knows lines and positions; knows no tag, no peer, no packet.
 
 pub mod bell;
 pub mod layout;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
+pub mod split;
 pub mod stance;

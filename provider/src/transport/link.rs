@@ -9,6 +9,7 @@ use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
 use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked, Producer};
+use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
 use crate::wire::header::{HEAD, Header, Kind};
@@ -338,6 +339,27 @@ impl Link {
             let word = (at - 16) / 8;
             [ring.word(word).load(Ordering::Relaxed), ring.word(word + 1).load(Ordering::Relaxed)]
         })
+    }
+
+    /// Copies the first words of the payload of the record at the head, which must begin on a word. Returns how many.
+    pub fn payload_words(&self, header: &Header, words: &mut [u64]) -> usize {
+        let n = (header.len as usize / 8).min(words.len());
+        if let Some((ring, at)) = self.place(header) {
+            for (i, word) in words[..n].iter_mut().enumerate() {
+                *word = ring.word(at / 8 + i).load(Ordering::Relaxed);
+            }
+        }
+        n
+    }
+
+    /// The receiver claims the next chunk of a message that both sides copy ([`Share`]).
+    pub fn claim_front(&self, share: &mut Share) -> bool {
+        self.inbound.as_ref().is_some_and(|i| share.claim_front(&self.mine, &i.theirs))
+    }
+
+    /// The sender claims one.
+    pub fn claim_back(&self, share: &mut Share) -> bool {
+        self.inbound.as_ref().is_some_and(|i| share.claim_back(&self.mine, &i.theirs))
     }
 
     /// Copies the payload of the record at the head to `iov` from `skip` on, at most `max` bytes. Returns the bytes placed.

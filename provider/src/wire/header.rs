@@ -4,10 +4,12 @@
 //! word 0   bits 0..4  kind      4..8  flags     8..16  low byte of the record's position
 //!          bits 16..32  payload bytes in this record
 //!          bits 32..64  acknowledgement: lines consumed of the other direction
-//! word 1   tag            (DATA, CTS: stream id;  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
-//! word 2   remote CQ data (DATA: offset of the fragment;  CTS: bytes wanted;  GET: bytes wanted;  ATOMIC: what to do;
-//!                          ANSWER: offset of the fragment)
+//! word 1   tag            (DATA, CTS: stream id;  ACCEPT, DONE, FIN: id of the offer;  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
+//! word 2   remote CQ data (DATA: offset of the fragment;  CTS, ACCEPT: bytes wanted;  DONE: chunks copied;  GET: bytes
+//!                          wanted;  ATOMIC: what to do;  ANSWER: offset of the fragment)
 //! body     RTS, two words: total bytes; stream id (32) and promise (32)
+//!          OFFER, two words: total bytes; id
+//!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
 //! payload
 //! ```
@@ -45,13 +47,21 @@ pub enum Kind {
     Event = 10,
     /// What became of a PUT, GET or ATOMIC.
     Answer = 11,
+    /// The envelope of a message that stays where it is until the receiver has a place for it; the payload says where.
+    Offer = 12,
+    /// The receiver shares out the copying of an offered message; the payload says where it goes.
+    Accept = 13,
+    /// The sender has done its share.
+    Done = 14,
+    /// The receiver has all that it wanted of an offered message.
+    Fin = 15,
 }
 
 impl Kind {
     /// Bytes between header words and payload.
     pub const fn body(self) -> usize {
         match self {
-            Kind::Rts | Kind::Put | Kind::Get | Kind::Atomic | Kind::Event => 16,
+            Kind::Rts | Kind::Offer | Kind::Accept | Kind::Put | Kind::Get | Kind::Atomic | Kind::Event => 16,
             _ => 0,
         }
     }
@@ -75,14 +85,22 @@ const RULES: [Option<Rule>; 16] = {
     rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE, len: (0, u16::MAX) });
     rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE, len: (0, u16::MAX) });
     rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: 0, len: (1, u16::MAX) });
-    rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: 0, len: (0, 0) });
+    rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: flag::FORBIDDEN, len: (0, 0) });
     rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY, len: (0, u16::MAX) });
     rules[Kind::Get as usize] = Some(Rule { kind: Kind::Get, flags: flag::LAST, len: (0, 0) });
     rules[Kind::Atomic as usize] = Some(Rule { kind: Kind::Atomic, flags: flag::LAST, len: (0, u16::MAX) });
     rules[Kind::Event as usize] = Some(Rule { kind: Kind::Event, flags: MEMORY | flag::READ, len: (0, 0) });
     rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST, len: (0, u16::MAX) });
+    rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE, len: (0, PIECES_BYTES) });
+    rules[Kind::Accept as usize] = Some(Rule { kind: Kind::Accept, flags: 0, len: (0, PIECES_BYTES) });
+    rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN, len: (0, 0) });
+    rules[Kind::Fin as usize] = Some(Rule { kind: Kind::Fin, flags: 0, len: (0, 0) });
     rules
 };
+
+/// Most pieces of memory that an OFFER or ACCEPT names.
+pub const MAX_PIECES: usize = 8;
+const PIECES_BYTES: u16 = (MAX_PIECES * 16) as u16;
 
 /// Flag bits of word 0.
 pub mod flag {
@@ -94,6 +112,8 @@ pub mod flag {
     pub const LAST: u8 = 4;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;
+    /// A CTS or DONE: the kernel does not let its sender reach our memory.
+    pub const FORBIDDEN: u8 = 8;
 }
 
 /// Most payload that fits in one inline record of four lines.
@@ -271,7 +291,7 @@ mod tests {
         assert!(Header::parse(good.emit(0), 0, 1).is_ok());
         for (what, word) in [
             ("kind 0", good.emit(0)[0] & !0xf),
-            ("kind 15", good.emit(0)[0] | 0xf),
+            ("fin with payload", good.emit(0)[0] | 0xf),
             ("unknown flag", good.emit(0)[0] | 1 << 6),
             ("inline too long", good.emit(0)[0] & !(0xffff << 16) | 233 << 16),
             ("cts with payload", 6 | 1 << 16),

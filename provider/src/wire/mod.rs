@@ -4,4 +4,5 @@
 
 pub mod header;
 pub mod hello;
+pub mod offer;
 pub mod order;

@@ -1,0 +1,101 @@
+//! The bodies of the records about offered messages, and the pieces of memory that they name.
+
+use super::header::MAX_PIECES;
+use crate::mem::remote::Piece;
+use crate::mem::user::UserSeg;
+use smallvec::SmallVec;
+
+/// Pieces of memory of one process, in the order of a message's bytes.
+pub type Pieces = SmallVec<[Piece; 2]>;
+
+/// Something that no rustmx writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadOffer;
+
+/// Where a buffer is, if a record can say it: at most [`MAX_PIECES`] pieces.
+pub fn pieces_of(iov: &[UserSeg]) -> Option<Pieces> {
+    let pieces: Pieces =
+        iov.iter().filter(|s| !s.is_empty()).take(MAX_PIECES + 1).map(|s| Piece { addr: s.address() as u64, len: s.len() }).collect();
+    (pieces.len() <= MAX_PIECES).then_some(pieces)
+}
+
+/// Pieces as payload.
+pub fn emit_pieces(pieces: &[Piece]) -> SmallVec<[u8; MAX_PIECES * 16]> {
+    pieces.iter().flat_map(|p| [p.addr, p.len as u64]).flat_map(u64::to_le_bytes).collect()
+}
+
+/// Validates the words of a payload: pieces that hold `bytes` bytes or more. Their addresses may be anything: the kernel checks them.
+///
+/// # Errors
+/// [`BadOffer`] if there are half pieces, too many, or too few bytes in them.
+pub fn parse_pieces(words: &[u64], bytes: usize) -> Result<Pieces, BadOffer> {
+    let (pairs, rest) = words.as_chunks::<2>();
+    if !rest.is_empty() || pairs.len() > MAX_PIECES {
+        return Err(BadOffer);
+    }
+    let mut total = 0usize;
+    let mut pieces = Pieces::new();
+    for [addr, len] in pairs {
+        let len = usize::try_from(*len).map_err(|_| BadOffer)?;
+        total = total.checked_add(len).ok_or(BadOffer)?;
+        pieces.push(Piece { addr: *addr, len });
+    }
+    if total < bytes { Err(BadOffer) } else { Ok(pieces) }
+}
+
+/// The body of an OFFER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// The sender's name for it, unique among its live offers and streams to this receiver.
+    pub id: u32,
+}
+
+impl Offer {
+    /// As words.
+    pub fn emit(&self) -> [u64; 2] {
+        [self.total, self.id.into()]
+    }
+
+    /// Validates words.
+    ///
+    /// # Errors
+    /// [`BadOffer`].
+    pub fn parse(words: [u64; 2]) -> Result<Offer, BadOffer> {
+        let id = u32::try_from(words[1]).map_err(|_| BadOffer)?;
+        if words[0] < 1 << 63 { Ok(Offer { total: words[0], id }) } else { Err(BadOffer) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_come_back(list in proptest::collection::vec((any::<u64>(), 0usize..1 << 40), 0..=MAX_PIECES)) {
+            let pieces: Pieces = list.iter().map(|(addr, len)| Piece { addr: *addr, len: *len }).collect();
+            let bytes = emit_pieces(&pieces);
+            let words: Vec<u64> = bytes.chunks(8).map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes"))).collect();
+            let total = list.iter().map(|(_, len)| len).sum();
+            prop_assert_eq!(parse_pieces(&words, total), Ok(pieces));
+            prop_assert_eq!(parse_pieces(&words, total + 1), Err(BadOffer));
+        }
+
+        #[test]
+        fn garbage_is_refused_or_sound(words in proptest::collection::vec(any::<u64>(), 0..20), bytes in any::<usize>()) {
+            if let Ok(pieces) = parse_pieces(&words, bytes) {
+                prop_assert!(pieces.len() <= MAX_PIECES && pieces.iter().map(|p| p.len).sum::<usize>() >= bytes);
+            }
+        }
+
+        #[test]
+        fn offers(words in any::<[u64; 2]>()) {
+            if let Ok(offer) = Offer::parse(words) {
+                prop_assert_eq!(offer.emit(), words);
+            }
+        }
+    }
+}
