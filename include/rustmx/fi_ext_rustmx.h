@@ -39,7 +39,7 @@ enum fi_rustmx_movement {
 
 /* How it would go if it were started now. */
 struct fi_rustmx_plan {
-	char how[16];   /* "inline", "eager", "stream", "direct", "one_sided" */
+	char how[16];   /* "inline", "eager", "stream", "syscall", "direct", "one_sided" */
 	uint64_t first; /* sizes for which the table says the same: from here ... */
 	uint64_t last;  /* ... up to here, inclusive */
 	char why[488];  /* a sentence for people, cut if need be */

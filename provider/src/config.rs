@@ -67,9 +67,9 @@ table! {
     /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
     hot_peers: Kind::Count, 8, 1, 64;
     /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-    syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 40;
+    syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30;
     /// Shortest such message that sender and receiver copy together, each a part.
-    share_min: Kind::Bytes, 64 << 10, 16 << 10, 1 << 40;
+    share_min: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
     /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
     cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
     /// How long first contact with a peer may take before the operations that wait for it fail.

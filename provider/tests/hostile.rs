@@ -94,8 +94,8 @@ impl Liar {
     fn write(&mut self, kind: Kind, tag: u64, data: u64, body: [u64; 2], payload: &mut [u8]) -> bool {
         let iov = [seg(payload)];
         let flags = match kind {
-            Kind::Inline | Kind::Eager | Kind::Rts => flag::TAGGED,
-            Kind::Data | Kind::Cts => 0,
+            Kind::Inline | Kind::Eager | Kind::Rts | Kind::Offer => flag::TAGGED,
+            Kind::Data | Kind::Cts | Kind::Accept | Kind::Done | Kind::Fin => 0,
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => flag::LAST,
         };
         let draft = Draft { kind, flags, tag, data, body, iov: &iov, skip: 0, len: payload.len(), bytes: &[] };
@@ -177,6 +177,10 @@ impl Scene {
         };
         if ctx == SEND {
             self.sends_open -= 1;
+            return;
+        }
+        if c.flags.contains(CompFlags::REMOTE_WRITE) {
+            // A liar may say that it has written to our memory.
             return;
         }
         let slot = &mut self.slots[ctx];
@@ -268,6 +272,11 @@ impl Scene {
     }
 }
 
+/// What an offer says of where it is.
+fn pieces(list: &[(u64, u64)]) -> Vec<u8> {
+    list.iter().flat_map(|(at, len)| [*at, *len]).flat_map(u64::to_le_bytes).collect()
+}
+
 fn payload(n: usize) -> Vec<u8> {
     pattern(n, 5)
 }
@@ -345,6 +354,29 @@ fn each_lie_in_a_ring_is_noticed() {
         ("a fragment after the last", |l| {
             l.write(Kind::Rts, 3, 0, Rts { total: 200, stream: 1, promise: 200 }.emit(), &mut payload(200));
             l.write(Kind::Data, 1, 200, [0; 2], &mut payload(100));
+        }),
+        ("an offer of less than it says", |l| {
+            l.write(Kind::Offer, 3, 0, [10_000, 1], &mut pieces(&[(1, 4000), (2, 5999)]));
+        }),
+        ("an offer with half a piece", |l| {
+            l.write(Kind::Offer, 3, 0, [10, 1], &mut pieces(&[(1, 4000)])[..8]);
+        }),
+        ("an offer without an id", |l| {
+            l.write(Kind::Offer, 3, 0, [10, 1 << 32], &mut pieces(&[(1, 4000)]));
+        }),
+        ("two offers of one id", |l| {
+            l.write(Kind::Offer, 50, 0, [10, 1], &mut pieces(&[(1, 4000)]));
+            l.write(Kind::Offer, 50, 0, [10, 1], &mut pieces(&[(1, 4000)]));
+        }),
+        ("an offer and a stream of one id", |l| {
+            l.write(Kind::Offer, 3, 0, [10_000, 1], &mut pieces(&[(1, 10_000)]));
+            l.write(Kind::Data, 1, 10_001, [0; 2], &mut payload(100));
+        }),
+        ("a share of what was not offered", |l| {
+            l.write(Kind::Accept, 1, 10_000, [1, 1 << 16], &mut pieces(&[(1, 10_000)]));
+        }),
+        ("an end of what was not offered", |l| {
+            l.write(Kind::Fin, 1, 0, [0; 2], &mut []);
         }),
         ("an answer to nothing", |l| {
             l.write(Kind::Answer, 77, 0, [0; 2], &mut payload(8));
@@ -630,7 +662,9 @@ fn one_noise(scene: &mut Scene, liar: &mut Liar, rng: &mut Rng, what: &str) {
 fn some_record(liar: &mut Liar, rng: &mut Rng, stream: u32) {
     let tag = [rng.below(4), 50][rng.below(2) as usize];
     let n = rng.range(0, 232);
-    match rng.below(9) {
+    match rng.below(11) {
+        9 => liar.write(Kind::Offer, tag, 0, [n as u64, stream.into()], &mut pieces(&[(rng.next() >> rng.below(64), n as u64)])),
+        10 => liar.write(Kind::Done, rng.below(2), rng.below(9), [0; 2], &mut []),
         5 => liar.write(Kind::Put, rng.below(3), rng.next(), [rng.next() >> rng.below(64), 1], &mut payload(n)),
         6 => liar.write(Kind::Get, rng.below(3), rng.next() >> rng.below(64), [rng.next() >> rng.below(64), 1], &mut []),
         7 => liar.write(Kind::Event, rng.below(3), 1, [0, rng.next()], &mut []),

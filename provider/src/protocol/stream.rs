@@ -372,8 +372,8 @@ mod tests {
         let honest = Rts { total: 1000, stream: 7, promise: 100 };
         let draft = Draft { kind: Kind::Rts, body: honest.emit(), len: 10, bytes: &[1; 10], ..control(Kind::Rts, 5, 0) };
         liar.send(&draft, Class::Envelope).expect("room");
-        let (mut streams, mut pool) = (Streams::new(256), Pool::default());
-        let mut wire = Wire { link: &mut link, streams: &mut streams, pool: &mut pool };
+        let (mut streams, mut copies, mut pool) = (Streams::new(256), Default::default(), Pool::default());
+        let mut wire = Wire { link: &mut link, streams: &mut streams, copies: &mut copies, pool: &mut pool };
         let header = wire.link.peek().expect("sound").expect("there");
         let said = Stream::announced(&mut wire, &header).expect("sound");
         let body = CONTROL_LINES * LINE_WORDS + HEAD / 8;

@@ -38,7 +38,7 @@ pub const TURN: usize = 256 << 10;
 /// Shortest and longest chunk of a shared message.
 const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
-const PARTS: usize = 8;
+const PARTS: usize = 4;
 const PAGE: usize = 4096;
 
 /// The protocol.
@@ -576,3 +576,7 @@ pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
         wire.copies.notes.push_back(Note::Fin(id));
     }
 }
+
+#[cfg(test)]
+#[path = "syscall_tests.rs"]
+mod tests;
