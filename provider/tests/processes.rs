@@ -22,6 +22,7 @@ fn role() {
         ["flooder", name] => flooder(name),
         ["steady", name] => steady(name),
         ["reserved"] => reserved(),
+        ["echo", name] => echo(name),
         _ => panic!("no such role: {words:?}"),
     }
 }
@@ -515,9 +516,7 @@ fn the_kernel_changes_its_mind_in_mid_job() {
 fn refused_in_mid_job() {
     let _dog = watchdog("changes its mind", 60);
     // Whoever may trace everybody (root) is not refused: this thread gives that up.
-    let mut can = rustix::thread::capabilities(None).expect("capabilities");
-    can.effective.remove(CapabilitySet::SYS_PTRACE);
-    rustix::thread::set_capabilities(None, can).expect("one may always have less");
+    give_up_tracing();
     let mut other = start("reserved");
     let mut a = Node::new();
     let to = peer(&a, &other.hear());
@@ -560,4 +559,109 @@ fn refused_in_mid_job() {
     rma(&mut a, false, &into);
     assert!(back == pattern(5000, 3));
     assert_eq!((a.stats().direct, a.stats().one_sided), (2, 3), "the kernel has refused");
+}
+
+/// Bytes of a long message: both sides copy.
+const LONG: usize = 1_000_000;
+/// Long messages of a phase, each way.
+const ECHOES: usize = 4;
+
+/// Gives up the right to trace whoever runs as the same user.
+fn give_up_tracing() {
+    let mut can = rustix::thread::capabilities(None).expect("capabilities");
+    can.effective.remove(CapabilitySet::SYS_PTRACE);
+    rustix::thread::set_capabilities(None, can).expect("one may always have less");
+}
+
+/// Answers long messages with themselves, and makes the kernel more and more unkind.
+fn echo(name: &str) {
+    let mut node = Node::new();
+    let to = peer(&node, name);
+    say(&node.name().to_string());
+    let mut buf = vec![0u8; LONG];
+    loop {
+        for _ in 0..ECHOES {
+            node.recv(Want::tag(STREAM), &mut buf).expect("recv");
+            long_event(&mut node);
+            node.send(Msg::new(to, STREAM_BACK), &mut buf).expect("send");
+            long_event(&mut node);
+        }
+        let stats = node.stats();
+        say(&format!("{} {}", stats.stored, stats.declined));
+        match hear().as_str() {
+            "close" => set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that"),
+            "give up" => give_up_tracing(),
+            _ => return,
+        }
+    }
+}
+
+#[track_caller]
+fn long_event(node: &mut Node) {
+    let until = Deadline::new(10);
+    loop {
+        match node.poll().pop() {
+            Some(e) => {
+                ok(&e);
+                return;
+            }
+            None => until.check(|| format!("no completion: {:?}", node.stats())),
+        }
+    }
+}
+
+/// Long messages while the kernel forbids first one side, then both, to reach the other's memory: no byte is lost, what one side may
+/// not the other does, and in the end all goes through the ring.
+#[test]
+fn the_kernel_forbids_one_side_and_then_both() {
+    process::alone("the_kernel_forbids_one_side_and_then_both", forbidden_by_and_by);
+}
+
+fn forbidden_by_and_by() {
+    let _dog = watchdog("forbids", 60);
+    give_up_tracing();
+    let mut node = Node::new();
+    let mut other = start(&format!("echo {}", node.name()));
+    let to = peer(&node, &other.hear());
+    let mut phase = 0;
+    let (mut theirs, mut ours) = (0, 0);
+    // What each side copied, and the messages that had to come as streams after all.
+    let mut next = |node: &mut Node, other: &mut Copy| {
+        for i in 0..ECHOES {
+            phase += 1;
+            let (mut there, mut back) = (pattern(LONG, phase * 10 + i), vec![0; LONG]);
+            node.recv(Want::tag(STREAM_BACK), &mut back).expect("recv");
+            node.send(Msg::new(to, STREAM), &mut there).expect("send");
+            long_event(node);
+            long_event(node);
+            assert!(back == there, "phase {phase}, message {i}");
+        }
+        let said = other.hear();
+        let (stored, declined) = said.split_once(' ').expect("two numbers");
+        let stored: u64 = stored.parse().expect("bytes");
+        let (s, before) = (node.stats(), (theirs, ours));
+        (theirs, ours) = (stored, s.fetched + s.stored);
+        (stored - before.0, ours - before.1, declined.parse::<u64>().expect("messages") + s.declined)
+    };
+    let (_, ours, declined) = next(&mut node, &mut other);
+    if ours == 0 {
+        return println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+    }
+    assert_eq!(declined, 0);
+    // The other one is root, and may still do everything; we may nothing.
+    other.tell("close");
+    let (stored, ours, declined) = next(&mut node, &mut other);
+    let all = (ECHOES * LONG) as u64;
+    if rustix::process::geteuid().is_root() {
+        // The other one reads what we send and writes what it sends; but for the chunk at which we found out.
+        assert!(ours == 0 && stored > all * 9 / 10 && declined <= 1, "{stored} of {all}, {ours}, {declined}");
+    }
+    other.tell("give up");
+    let before = node.stats().stream;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    let (stored, ours, declined) = next(&mut node, &mut other);
+    assert_eq!((stored, ours), (0, 0));
+    assert!((1..=4).contains(&declined), "found out once or twice in each direction: {declined}");
+    assert!(node.stats().stream > before, "{:?}", node.stats());
+    other.tell("end");
 }

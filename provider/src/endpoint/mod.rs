@@ -105,6 +105,9 @@ struct Poll {
     turn: usize,
     tick: u64,
     idle: u64,
+    /// When the clock was read last, and the tick at which it will be read again.
+    looked_at: u64,
+    clock_at: u64,
     sockets_at: u64,
     /// Epoch of the address vector at the last census.
     census: u64,

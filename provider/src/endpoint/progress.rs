@@ -10,8 +10,10 @@ use crate::sys::host;
 use crate::transport::Event;
 use crate::types::PeerId;
 
-/// Turns between looks at the clock.
-const CLOCK_EVERY: u64 = 16;
+/// Turns between looks at the clock, if they are quick ones, and if they are not: a yield can take milliseconds.
+const CLOCK_EVERY: (u64, u64) = (64, 16);
+/// Nanoseconds of a quick turn.
+const QUICK: u64 = 100;
 /// Nanoseconds between looks at the sockets.
 const SOCKETS_EVERY: u64 = 20_000;
 /// Turns between looks at the peer's progress line for an acknowledgement: a reply would have brought it by then.
@@ -26,14 +28,10 @@ impl Endpoint {
     #[inline]
     pub(crate) fn progress(&mut self, out: &mut Out<'_>) -> usize {
         let mut work = 0;
-        let mut i = 0;
-        while i < self.poll.hot.len() {
-            let watch = &self.poll.hot[i];
-            if watch.word.get().load(Ordering::Relaxed) != 0 {
-                let id = watch.id;
-                work += self.drain(out, id);
-            }
-            i += 1;
+        // One load a ring and no branch: most turns find nothing.
+        let news = self.poll.hot.iter().fold(0, |news, watch| news | watch.word.get().load(Ordering::Relaxed));
+        if news != 0 {
+            work += self.drain_hot(out);
         }
         if !self.poll.cold.is_empty()
             && (self.bell.as_ref().is_some_and(|own| own.bell.rung())
@@ -49,8 +47,21 @@ impl Endpoint {
         if !self.poll.ack_waiters.is_empty() {
             work += self.collect_acks(out, self.poll.tick.is_multiple_of(ACK_PATIENCE));
         }
-        if self.poll.tick.is_multiple_of(CLOCK_EVERY) {
+        if self.poll.tick >= self.poll.clock_at {
             work += self.look_at_clock(out);
+        }
+        work
+    }
+
+    #[inline]
+    fn drain_hot(&mut self, out: &mut Out<'_>) -> usize {
+        let (mut work, mut i) = (0, 0);
+        while let Some(watch) = self.poll.hot.get(i) {
+            if watch.word.get().load(Ordering::Relaxed) != 0 {
+                let id = watch.id;
+                work += self.drain(out, id);
+            }
+            i += 1;
         }
         work
     }
@@ -210,6 +221,9 @@ impl Endpoint {
     #[inline(never)]
     fn look_at_clock(&mut self, out: &mut Out<'_>) -> usize {
         let now = self.clock.now();
+        let quick = now.saturating_sub(self.poll.looked_at) < CLOCK_EVERY.0 * QUICK;
+        self.poll.looked_at = now;
+        self.poll.clock_at = self.poll.tick + if quick { CLOCK_EVERY.0 } else { CLOCK_EVERY.1 };
         if now < self.poll.sockets_at {
             return 0;
         }

@@ -102,7 +102,12 @@ fn remote_window(pieces: &[Piece], mut skip: usize, mut len: usize) -> Vectors {
 
 /// Moves `len` bytes between our memory from some byte on and that of process `pid`.
 fn transfer(
-    pid: u32, way: Way, (here, at): (&[UserSeg], usize), (there, from): (&[Piece], usize), len: usize, mut also: Option<Also<'_>>,
+    pid: u32,
+    way: Way,
+    (here, at): (&[UserSeg], usize),
+    (there, from): (&[Piece], usize),
+    len: usize,
+    mut also: Option<Also<'_>>,
 ) -> Result<(), NoAccess> {
     let mut done = 0;
     while done < len || also.is_some() {
@@ -147,7 +152,14 @@ pub fn store(pid: u32, to: u64, from: &[UserSeg], skip: usize, len: usize) -> Re
 }
 
 /// Reads `len` bytes, from byte `at` on, of a message that lies in `from` of process `pid` into its place in `to`.
-pub fn fetch_part(pid: u32, from: &[Piece], to: &[UserSeg], at: usize, len: usize, also: Option<Also<'_>>) -> Result<(), NoAccess> {
+pub fn fetch_part(
+    pid: u32,
+    from: &[Piece],
+    to: &[UserSeg],
+    at: usize,
+    len: usize,
+    also: Option<Also<'_>>,
+) -> Result<(), NoAccess> {
     transfer(pid, Way::Read, (to, at), (from, at), len, also)
 }
 
@@ -222,7 +234,8 @@ mod tests {
         fetch_words(me, at, &mut words).expect("words");
         assert_eq!(words[0].to_ne_bytes(), here[10..18]);
         // In pieces that are cut differently here and there, and something else by the last call.
-        let pieces = [Piece { addr: at, len: 3000 }, Piece { addr: at + 3000, len: 0 }, Piece { addr: at + 3000, len: len - 3000 }];
+        let pieces =
+            [Piece { addr: at, len: 3000 }, Piece { addr: at + 3000, len: 0 }, Piece { addr: at + 3000, len: len - 3000 }];
         back.fill(0);
         let (c, d) = back.split_at_mut(CHUNK + 5);
         let also = Also { at: at + 8, words: &mut words };

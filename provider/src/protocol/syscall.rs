@@ -186,7 +186,7 @@ pub struct Copies {
 impl Part {
     /// Claims the next chunk and copies it. Returns its bytes; 0: there is none for us.
     fn write(&mut self, link: &Link, target: Target, iov: &UserIov) -> Result<usize, NoAccess> {
-        self.known = self.known || target.is_there();
+        self.known = self.known || target.is_there()?;
         if !self.known || !link.claim_back(&mut self.share) {
             return Ok(0);
         }
@@ -198,9 +198,10 @@ impl Part {
 
 impl Target {
     /// Whether the process of this id is the one that the table is of.
-    fn is_there(self) -> bool {
+    fn is_there(self) -> Result<bool, NoAccess> {
         let mut line: Line = [0; LINE_WORDS];
-        remote::fetch_words(self.pid, self.table.address, &mut line).is_ok() && Root::parse(&line, self.table).is_some()
+        remote::fetch_words(self.pid, self.table.address, &mut line)?;
+        Ok(Root::parse(&line, self.table).is_some())
     }
 }
 
@@ -475,7 +476,7 @@ impl Copies {
     fn finish(&mut self, id: u32, ended: &mut Ended) {
         let Some(Coming { env, state: State::Copying(c), from }) = self.rx.remove(&id) else { return };
         // What others wrote before the end was the sender's: its record says so.
-        if c.doubtful && !self.target.is_some_and(Target::is_there) {
+        if c.doubtful && self.target.map(Target::is_there) != Some(Ok(true)) {
             self.rx.insert(id, Coming { env, state: State::Copying(c), from });
             return self.decline(id, false, ended);
         }

@@ -1,6 +1,6 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us.
 
-use super::super::stream::Streams;
+use crate::protocol::Streams;
 use super::*;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::pool::Pool;

@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::bell::Bell;
-use rustmx::shm::layout::{CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE_WORDS, STATE, ring_lines};
+use rustmx::shm::layout::{BACK, CONSUMED, CONTROL_LINES, CREDIT, FRONT, HOT, LINE_WORDS, STATE, ring_lines};
 use rustmx::shm::ring::{Consumer, Peeked};
 use rustmx::transport::{Greeting, Handed, Venue};
 use rustmx::types::PeerId;
@@ -26,8 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Words of a segment that its owner changes besides the ring.
 const CONTROL: [usize; 4] = [CONSUMED, CREDIT, HOT, STATE];
-/// A word of the spare line, for the net: which way a segment is.
-const WAY: usize = 3 * LINE_WORDS;
+/// A word that no engine uses, for the net: which way a segment is.
+const WAY: usize = 4 * LINE_WORDS - 1;
+/// Words of which the engines need one order that both see: they are shown at once.
+const SHARES: [usize; 2] = [FRONT, BACK];
 const RING: usize = CONTROL_LINES * LINE_WORDS;
 
 /// How unkind the net is. Chances are one in so many; 0: never.
@@ -283,6 +285,10 @@ impl Net {
     }
 
     fn collect_control(&mut self, at: usize, node: usize) {
+        let Way { written, shown, .. } = &self.ways[at];
+        for word in SHARES {
+            shown.word(word).store(written.word(word).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         for (i, word) in CONTROL.into_iter().enumerate() {
             let value = self.ways[at].written.word(word).load(Ordering::Relaxed);
             if value == self.ways[at].control[i] {

@@ -115,6 +115,9 @@ pub fn config(rng: &mut Rng) -> Config {
         fragment: rng.pick(&[256, 1000, 4096]),
         eager_window: rng.pick(&[16 << 10, 20_000, 128 << 10]),
         hot_peers: rng.pick(&[1, 2, 8]),
+        syscall_min: rng.pick(&[4 << 10, 16 << 10]),
+        share_min: rng.pick(&[16 << 10, 1 << 20]),
+        cma: rng.pick(&[0, 0, 0, 1]),
         close_timeout: 0,
         connect_timeout: 2000,
         ..Config::default()

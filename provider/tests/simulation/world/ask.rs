@@ -10,6 +10,11 @@ impl World {
     pub fn step(&mut self) {
         self.steps += 1;
         let f = self.rng.range(0, self.flows.len());
+        if self.rng.one_in(500) && !self.net.lock().is_empty() {
+            // From now on nobody copies for this engine.
+            let n = self.rng.range(0, self.engines.len());
+            self.net.lock().close_to_kernel(n);
+        }
         match self.rng.below(20) {
             0..5 => self.send(f),
             5..9 => self.post(f),
