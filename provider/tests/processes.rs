@@ -582,9 +582,9 @@ fn echo(name: &str) {
     loop {
         for _ in 0..ECHOES {
             node.recv(Want::tag(STREAM), &mut buf).expect("recv");
-            long_event(&mut node);
+            completions(&mut node, 1);
             node.send(Msg::new(to, STREAM_BACK), &mut buf).expect("send");
-            long_event(&mut node);
+            completions(&mut node, 1);
         }
         let stats = node.stats();
         say(&format!("{} {}", stats.stored, stats.declined));
@@ -596,17 +596,14 @@ fn echo(name: &str) {
     }
 }
 
+/// Waits for `n` completions.
 #[track_caller]
-fn long_event(node: &mut Node) {
+fn completions(node: &mut Node, n: usize) {
     let until = Deadline::new(10);
-    loop {
-        match node.poll().pop() {
-            Some(e) => {
-                ok(&e);
-                return;
-            }
-            None => until.check(|| format!("no completion: {:?}", node.stats())),
-        }
+    let mut done = 0;
+    while done < n {
+        done += all_ok(&node.poll());
+        until.check(|| format!("{done} of {n} completed: {:?}", node.stats()));
     }
 }
 
@@ -632,8 +629,7 @@ fn forbidden_by_and_by() {
             let (mut there, mut back) = (pattern(LONG, phase * 10 + i), vec![0; LONG]);
             node.recv(Want::tag(STREAM_BACK), &mut back).expect("recv");
             node.send(Msg::new(to, STREAM), &mut there).expect("send");
-            long_event(node);
-            long_event(node);
+            completions(node, 2);
             assert!(back == there, "phase {phase}, message {i}");
         }
         let said = other.hear();
