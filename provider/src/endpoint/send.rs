@@ -49,6 +49,9 @@ fn level(flags: OpFlags) -> Level {
 /// Messages to one peer that may wait for room in its ring before the caller must.
 const BACKLOG: usize = 1024;
 
+/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
+const FRESH: u64 = 1_000_000;
+
 /// A message that found no room in the ring. It keeps its place: later ones wait behind it.
 pub(super) struct Waiting {
     tagged: bool,
@@ -250,7 +253,8 @@ impl Endpoint {
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
         let copied = if peer.copies.has_work() {
             peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
-            peer.copies.push(link, &mut ended)
+            let fresh = self.clock.now().saturating_sub(self.poll.looked_at) < FRESH;
+            peer.copies.push(link, fresh, &mut ended)
         } else {
             Ok(0)
         };

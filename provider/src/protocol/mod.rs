@@ -50,6 +50,15 @@ pub struct Wire<'a> {
     pub pool: &'a mut Pool,
 }
 
+/// What is left when a peer is gone.
+#[derive(Default)]
+pub struct Aborted {
+    /// Sends that were under way.
+    pub sends: Vec<SendReq>,
+    /// Receives that had part of their message.
+    pub recvs: Vec<(RecvReq, Envelope)>,
+}
+
 /// What `start` did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {

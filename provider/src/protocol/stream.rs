@@ -15,7 +15,7 @@
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
 
-use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
+use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
@@ -67,15 +67,6 @@ pub struct Streams {
     rx: FxHashMap<u32, RxStream>,
     cts: VecDeque<(u32, u64)>,
     fragment: usize,
-}
-
-/// What is left when a peer is gone.
-#[derive(Default)]
-pub struct Aborted {
-    /// Sends that were under way.
-    pub sends: Vec<SendReq>,
-    /// Receives that had part of their message.
-    pub recvs: Vec<(RecvReq, Envelope)>,
 }
 
 impl Streams {

@@ -15,12 +15,13 @@
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
 //!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
-//! * Process ids are used again. The receiver reads the root of the sender's region table (which has a tag of its own) with or after the
-//!   last bytes that it reads: they came from that very process. The sender looks there before it writes for the first time.
+//! * Process ids are used again. The receiver reads the root of the sender's region table (which has a tag of its own) by the same system
+//!   calls as the bytes: they came from that very process. The sender looks there before it writes to a receiver of which it has heard
+//!   nothing for a while.
 //!
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for DONE → done, or a stream.
 
-use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
+use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
 use crate::mem::remote::{self, Also, NoAccess};
 use crate::mem::user::UserIov;
 use crate::region::table::{LINE_WORDS, Line, Root};
@@ -58,7 +59,7 @@ struct Part {
     wanted: usize,
     chunk: usize,
     to: Pieces,
-    /// Whether the receiver was looked at.
+    /// Whether the receiver is known to be the process that it was.
     known: bool,
 }
 
@@ -87,8 +88,6 @@ struct Copying {
     /// Bytes copied from the front.
     next: usize,
     stage: Stage,
-    /// Whether something was read of which it is not known yet that it was the sender's.
-    doubtful: bool,
 }
 
 enum State {
@@ -149,15 +148,6 @@ pub struct Ended {
     pub stored: u64,
 }
 
-/// What is left when a peer is gone.
-#[derive(Default)]
-pub struct Aborted {
-    /// Sends that were under way.
-    pub sends: Vec<SendReq>,
-    /// Receives that had their message.
-    pub recvs: Vec<(RecvReq, Envelope)>,
-}
-
 /// Offered messages of one link, both directions.
 #[derive(Default)]
 pub struct Copies {
@@ -203,6 +193,14 @@ impl Target {
         remote::fetch_words(self.pid, self.table.address, &mut line)?;
         Ok(Root::parse(&line, self.table).is_some())
     }
+
+    /// Copies bytes `at..at + len` of a message from there, if it is that process.
+    fn fetch(self, from: &Pieces, to: &UserIov, at: usize, len: usize) -> Result<(), NoAccess> {
+        let mut line: Line = [0; LINE_WORDS];
+        let also = Also { at: self.table.address, words: &mut line };
+        remote::fetch_part(self.pid, from, to, at, len, Some(also))?;
+        Root::parse(&line, self.table).map(|_| ()).ok_or(NoAccess::Gone)
+    }
 }
 
 impl Copies {
@@ -233,12 +231,13 @@ impl Copies {
         !self.tx.is_empty() || !self.notes.is_empty()
     }
 
-    /// Writes control records as there is room, and copies what fits a turn. Returns how much there was to do.
-    pub fn push(&mut self, link: &mut Link, ended: &mut Ended) -> Result<usize, Corrupt> {
+    /// Writes control records as there is room, and copies what fits a turn. `fresh`: what the peer said was said a moment ago, so that
+    /// its process id cannot be somebody else's yet. Returns how much there was to do.
+    pub fn push(&mut self, link: &mut Link, fresh: bool, ended: &mut Ended) -> Result<usize, Corrupt> {
         let mut work = self.write_notes(link)?;
         let mut left = TURN;
         while left > 0 && !self.sharing.is_empty() {
-            let n = self.copy_back(link);
+            let n = self.copy_back(link, fresh);
             ended.stored += n as u64;
             left = left.saturating_sub(n);
             work += 1;
@@ -287,13 +286,14 @@ impl Copies {
     // The sender's side.
 
     /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
-    fn copy_back(&mut self, link: &Link) -> usize {
+    fn copy_back(&mut self, link: &Link, fresh: bool) -> usize {
         let Some(&id) = self.sharing.front() else { return 0 };
         let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
             // The receiver has done all of it.
             self.sharing.pop_front();
             return 0;
         };
+        part.known |= fresh;
         let done = part.share.claimed();
         let written = match self.target.filter(|_| !self.no_write) {
             Some(target) => part.write(link, target, iov),
@@ -369,18 +369,9 @@ impl Copies {
             Stage::Waiting(_) => return 0,
         };
         let len = c.chunk.min(end - c.next);
-        let last = c.next + len == c.wanted && len > 0;
-        let mut line: Line = [0; LINE_WORDS];
-        let also = last.then_some(Also { at: target.table.address, words: &mut line });
-        let fetched = remote::fetch_part(target.pid, from, &c.req.iov, c.next, len, also);
-        match fetched {
+        match target.fetch(from, &c.req.iov, c.next, len) {
             Ok(()) => {
                 c.next += len;
-                c.doubtful = if last { false } else { c.doubtful || len > 0 };
-                if last && Root::parse(&line, target.table).is_none() {
-                    self.decline(id, false, ended);
-                    return len;
-                }
                 ended.fetched += len as u64;
                 let over = match c.stage {
                     Stage::Alone(end) => c.next == end,
@@ -437,7 +428,7 @@ impl Copies {
             self.notes.push_back(Note::Fin(id));
             return Some(Received { req, env, placed: 0 });
         }
-        coming.state = State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), doubtful: false });
+        coming.state = State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted) });
         let shared = (wanted >= self.share_min || self.no_read) && self.share_out(id);
         // What may not be read and not be shared is found out there.
         if !(shared && self.no_read) {
@@ -474,12 +465,7 @@ impl Copies {
 
     /// All bytes are there.
     fn finish(&mut self, id: u32, ended: &mut Ended) {
-        let Some(Coming { env, state: State::Copying(c), from }) = self.rx.remove(&id) else { return };
-        // What others wrote before the end was the sender's: its record says so.
-        if c.doubtful && self.target.map(Target::is_there) != Some(Ok(true)) {
-            self.rx.insert(id, Coming { env, state: State::Copying(c), from });
-            return self.decline(id, false, ended);
-        }
+        let Some(Coming { env, state: State::Copying(c), .. }) = self.rx.remove(&id) else { return };
         self.notes.push_back(Note::Fin(id));
         ended.received.push(Received { placed: c.wanted, req: c.req, env });
     }

@@ -81,7 +81,7 @@ impl Side {
     /// Writes and copies, as a turn of the engine does.
     fn push(&mut self) {
         let mut ended = Ended::default();
-        self.copies.push(&mut self.link, &mut ended).expect("sound");
+        self.copies.push(&mut self.link, false, &mut ended).expect("sound");
         self.take(ended);
         let sent = &mut self.sent;
         self.streams.push(&mut self.link, |req, _| sent.push(req.ctx.0)).expect("sound");
@@ -273,7 +273,7 @@ fn both_sides_copy_if_both_are_there() {
     while b.received.is_empty() {
         for side in [&mut b, &mut a] {
             let mut ended = Ended::default();
-            side.copies.push(&mut side.link, &mut ended).expect("sound");
+            side.copies.push(&mut side.link, false, &mut ended).expect("sound");
             fetched += ended.fetched;
             stored += ended.stored;
             side.take(ended);
@@ -309,7 +309,7 @@ fn one_side_copies_all_if_the_other_computes() {
     for _ in 0..100 {
         a.drain().expect("sound");
         let mut ended = Ended::default();
-        a.copies.push(&mut a.link, &mut ended).expect("sound");
+        a.copies.push(&mut a.link, false, &mut ended).expect("sound");
         stored += ended.stored;
     }
     assert_eq!(stored, 1 << 20);
