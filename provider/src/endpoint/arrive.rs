@@ -141,7 +141,10 @@ impl Desk<'_> {
                 }
                 None => peer.streams.on_cts(&header)?,
             },
-            Kind::Offer => self.long_message::<Syscall>(out, peer, &header)?,
+            Kind::Offer => {
+                self.long_message::<Syscall>(out, peer, &header)?;
+                self.stats.fetched += std::mem::take(&mut peer.copies.fetched);
+            }
             Kind::Accept => peer.copies.on_accept(link, &header)?,
             Kind::Done | Kind::Fin => self.copied(out, peer, &header)?,
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,

@@ -23,7 +23,7 @@
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
 use crate::mem::remote::{self, Also, NoAccess};
-use crate::mem::user::UserIov;
+use crate::mem::user::{UserIov, UserSeg};
 use crate::region::table::{LINE_WORDS, Line, Root};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER, Share};
@@ -51,6 +51,12 @@ pub struct Said {
     id: u32,
     words: [u64; 2 * MAX_PIECES],
     count: usize,
+}
+
+impl Said {
+    fn pieces(&self, total: usize) -> Result<Pieces, Corrupt> {
+        parse_pieces(&self.words[..self.count], total).map_err(|_| Corrupt)
+    }
 }
 
 /// The sender's share of a message.
@@ -171,6 +177,8 @@ pub struct Copies {
     /// The number of the last message of the peer's that was shared out.
     shared: u64,
     notes: VecDeque<Note>,
+    /// Bytes that we copied from the peer's memory as soon as their message was there.
+    pub fetched: u64,
 }
 
 impl Part {
@@ -195,7 +203,7 @@ impl Target {
     }
 
     /// Copies bytes `at..at + len` of a message from there, if it is that process.
-    fn fetch(self, from: &Pieces, to: &UserIov, at: usize, len: usize) -> Result<(), NoAccess> {
+    fn fetch(self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         let mut line: Line = [0; LINE_WORDS];
         let also = Also { at: self.table.address, words: &mut line };
         remote::fetch_part(self.pid, from, to, at, len, Some(also))?;
@@ -349,6 +357,24 @@ impl Copies {
 
     // The receiver's side.
 
+    /// Copies a message that is short enough for one turn, and shared with nobody, as soon as it is matched. Returns its bytes; `None` if
+    /// it must take the long way.
+    fn fetch_at_once(&mut self, link: &mut Link, said: &Announced<Said>, req: &RecvReq) -> Result<Option<usize>, Corrupt> {
+        let Announced { env, body } = said;
+        let wanted = req.cap.min(env.total);
+        let Some(target) = self.target.filter(|_| wanted <= TURN && wanted < self.share_min && !self.no_read) else { return Ok(None) };
+        if self.rx.contains_key(&body.id) {
+            return Err(Corrupt);
+        }
+        if wanted > 0 && target.fetch(&body.pieces(env.total)?, &req.iov, 0, wanted).is_err() {
+            return Ok(None);
+        }
+        self.fetched += wanted as u64;
+        self.notes.push_back(Note::Fin(body.id));
+        self.write_notes(link)?;
+        Ok(Some(wanted))
+    }
+
     /// Takes the next chunk of the oldest message that has something to be copied. Returns the bytes copied.
     fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
         let Some(id) = self.copying.pop_front() else { return 0 };
@@ -499,7 +525,7 @@ impl Copies {
     /// Registers the message that the OFFER at the head of the ring announces.
     fn open(&mut self, said: &Announced<Said>, state: State) -> Result<u32, Corrupt> {
         let Announced { env, body } = *said;
-        let from = parse_pieces(&body.words[..body.count], env.total).map_err(|_| Corrupt)?;
+        let from = body.pieces(env.total)?;
         match self.rx.entry(body.id) {
             std::collections::hash_map::Entry::Occupied(_) => return Err(Corrupt),
             std::collections::hash_map::Entry::Vacant(v) => v.insert(Coming { env, from, state }),
@@ -545,8 +571,11 @@ impl Protocol for Syscall {
         Ok(Announced { env: envelope_of(header, total), body: Said { id: offer.id, words, count } })
     }
 
-    fn place(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>, _: &RecvReq) -> Result<Placed, Corrupt> {
-        Ok(Placed::Offered(wire.copies.open(said, State::Matched)?))
+    fn place(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>, req: &RecvReq) -> Result<Placed, Corrupt> {
+        match wire.copies.fetch_at_once(wire.link, said, req)? {
+            Some(placed) => Ok(Placed::Whole(placed)),
+            None => Ok(Placed::Offered(wire.copies.open(said, State::Matched)?)),
+        }
     }
 
     fn hold(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>) -> Result<Held, Corrupt> {

@@ -95,10 +95,11 @@ impl Side {
             Kind::Offer => {
                 let said = Syscall::announced(&mut self.wire(), &header)?;
                 match self.posted.get_mut(said.env.tag as usize).and_then(Option::take) {
-                    Some(req) => {
-                        let Placed::Offered(id) = Syscall::place(&mut self.wire(), &header, &said, &req)? else { return Err(Corrupt) };
-                        self.received.extend(self.copies.adopt(id, req));
-                    }
+                    Some(req) => match Syscall::place(&mut self.wire(), &header, &said, &req)? {
+                        Placed::Whole(placed) => self.received.push(Received { req, env: said.env, placed }),
+                        Placed::Offered(id) => self.received.extend(self.copies.adopt(id, req)),
+                        Placed::Part(_) => panic!("not a stream"),
+                    },
                     None => {
                         let Held::Offer(id) = Syscall::hold(&mut self.wire(), &header, &said)? else { return Err(Corrupt) };
                         self.held.push((id, said.env));
