@@ -6,7 +6,7 @@
 use crate::completion::counter::Counter;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
-use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, SharedRx, Surroundings};
+use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, SharedRx, Surroundings, Yields};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::peer::av::AddressVector;
@@ -24,14 +24,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
 
-/// When an idle turn gives up the core.
-#[derive(Clone, Copy)]
-enum Yield {
-    WhenCrowded,
-    Never,
-    Always,
-}
-
 /// A domain.
 pub struct Domain {
     owner: fork::Owner,
@@ -47,7 +39,7 @@ pub struct Domain {
     /// There are shared contexts or deferred work: turns are longer.
     unusual: bool,
     idle: u64,
-    yields: Yield,
+    yields: Yields,
     /// The last turn was idle, and others wait for the core.
     tired: bool,
     bed: sleep::Bed,
@@ -85,11 +77,7 @@ impl Domain {
     /// An empty domain that takes its time from `clock`, and whose endpoints meet others at `venue`.
     pub fn at_venue(config: Arc<Config>, log: Log, clock: Clock, venue: Arc<dyn Venue>) -> Domain {
         let owner = fork::own();
-        let yields = match config.yield_when_idle {
-            1 => Yield::Never,
-            2 => Yield::Always,
-            _ => Yield::WhenCrowded,
-        };
+        let yields = Yields::of(&config);
         let around = Surroundings { clock, venue };
         Domain { owner, config, log, around, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
     }
@@ -131,11 +119,7 @@ impl Domain {
 
     #[inline(never)]
     fn idle_turn(&mut self) {
-        let crowded = match self.yields {
-            Yield::Never => false,
-            Yield::Always => true,
-            Yield::WhenCrowded => self.eps.iter().any(|(_, ep)| ep.is_crowded()),
-        };
+        let crowded = self.yields.now(|| self.eps.iter().any(|(_, ep)| ep.is_crowded()));
         self.tired = crowded;
         if crowded && let Some((_, ep)) = self.eps.iter_mut().next() {
             ep.yielded();

@@ -8,7 +8,7 @@ use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
-use crate::protocol::syscall::{Declined, Ended, Returned, Syscall};
+use crate::protocol::syscall::{Declined, Ended, Returned, Syscall, TURN};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
@@ -31,6 +31,8 @@ struct Desk<'a> {
     /// The peer's handle, if sources are wanted.
     src: Addr,
     via: PeerId,
+    /// Bytes of long messages copied in this turn.
+    moved: u64,
 }
 
 impl Endpoint {
@@ -48,6 +50,7 @@ impl Endpoint {
             stats: &mut self.stats,
             src,
             via: id,
+            moved: 0,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
         // writer has just touched, would cost a hand-over before the application hears of the first.
@@ -55,7 +58,7 @@ impl Endpoint {
         let before = peer.link.as_ref().map_or(0, |l| l.consumed());
         let mut taken = 0;
         let mut sound = true;
-        while taken < budget {
+        while taken < budget && desk.moved < TURN as u64 {
             match desk.take_one(out, peer) {
                 Ok(true) => taken += 1,
                 Ok(false) => break,
@@ -143,7 +146,9 @@ impl Desk<'_> {
             },
             Kind::Offer => {
                 self.long_message::<Syscall>(out, peer, &header)?;
-                self.stats.fetched += std::mem::take(&mut peer.copies.fetched);
+                let moved = std::mem::take(&mut peer.copies.fetched);
+                self.moved += moved;
+                self.stats.fetched += moved;
             }
             Kind::Accept => peer.copies.on_accept(link, &header)?,
             Kind::Done | Kind::Fin => self.copied(out, peer, &header)?,

@@ -7,6 +7,7 @@
 
 use super::peers::Contact;
 use super::rma::target;
+use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
@@ -239,10 +240,7 @@ impl Endpoint {
     /// From now on the peer's memory may be tried.
     fn try_memory(&mut self, id: PeerId) {
         let peer = self.peers.get_mut(id);
-        if self.config.cma == 0 {
-            peer.copies.share_from(usize::try_from(self.config.share_min).unwrap_or(usize::MAX));
-            peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
-        }
+        open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
     }
 
     /// Maps what a peer sent and begins to poll its ring.

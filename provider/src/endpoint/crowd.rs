@@ -4,7 +4,36 @@
 //! overlap ours; one that has not said hello may run anywhere. Ranks bound to a core each are no crowd, however
 //! many there are; two on the same core are.
 
+use crate::config::Config;
 use crate::sys::cpu::{self, CoreMask, MASK_WORDS};
+
+/// When a waiting process gives its core to others, as the user wants it.
+#[derive(Clone, Copy)]
+pub(crate) enum Yields {
+    /// When ranks outnumber cores.
+    WhenCrowded,
+    Never,
+    Always,
+}
+
+impl Yields {
+    pub fn of(config: &Config) -> Yields {
+        match config.yield_when_idle {
+            1 => Yields::Never,
+            2 => Yields::Always,
+            _ => Yields::WhenCrowded,
+        }
+    }
+
+    /// Whether it does at the moment.
+    pub fn now(self, crowded: impl FnOnce() -> bool) -> bool {
+        match self {
+            Yields::WhenCrowded => crowded(),
+            Yields::Never => false,
+            Yields::Always => true,
+        }
+    }
+}
 
 /// The census of one endpoint.
 #[derive(Default)]

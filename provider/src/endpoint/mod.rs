@@ -60,6 +60,7 @@ use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use crate::wire::header::HEAD;
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
+pub(crate) use crowd::Yields;
 use peers::Peers;
 use report::Reporter;
 use shared::Member;

@@ -1,13 +1,15 @@
 //! Sending: route, choose, start. The hot path of a small message is this file's [`Endpoint::send`],
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
+use super::crowd::{Crowd, Yields};
 use super::peers::{Contact, gone};
 use super::rma::target;
 use super::{Endpoint, Out};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::{Protocol, Refused, Started, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
-use crate::protocol::syscall::{Declined, Ended};
+use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
+use crate::protocol::syscall::{Copies, Declined, Ended};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Selection;
 use crate::stats::Stats;
@@ -48,6 +50,17 @@ fn level(flags: OpFlags) -> Level {
 
 /// Messages to one peer that may wait for room in its ring before the caller must.
 const BACKLOG: usize = 1024;
+
+/// What may be done with a peer's memory at the moment. If ranks outnumber cores nothing is shared: the other side would copy instead of
+/// somebody else who waits, and may lose its core in the middle of a chunk.
+pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, target: Option<Target>) {
+    if config.cma == 0 {
+        let crowded = Yields::of(config).now(|| crowd.is_crowded());
+        let share_min = if crowded { u64::MAX } else { config.share_min };
+        copies.share_from(usize::try_from(share_min).unwrap_or(usize::MAX));
+        copies.reach(target);
+    }
+}
 
 /// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
 const FRESH: u64 = 1_000_000;
@@ -252,7 +265,7 @@ impl Endpoint {
         };
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
         let copied = if peer.copies.has_work() {
-            peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
+            open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
             let fresh = self.clock.now().saturating_sub(self.poll.looked_at) < FRESH;
             peer.copies.push(link, fresh, &mut ended)
         } else {

@@ -157,6 +157,8 @@ pub struct Ended {
 /// Offered messages of one link, both directions.
 #[derive(Default)]
 pub struct Copies {
+    /// Whether this process may ask the kernel at all.
+    on: bool,
     target: Option<Target>,
     /// The kernel does not let us read the peer's memory.
     no_read: bool,
@@ -212,9 +214,9 @@ impl Target {
 }
 
 impl Copies {
-    /// From `bytes` on both sides copy.
+    /// The kernel may be asked; from `bytes` on both sides copy.
     pub fn share_from(&mut self, bytes: usize) {
-        self.share_min = bytes;
+        (self.on, self.share_min) = (true, bytes);
     }
 
     /// Where the peer's memory is, if the kernel can be asked for it.
@@ -379,8 +381,10 @@ impl Copies {
     fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
         let Some(id) = self.copying.pop_front() else { return 0 };
         let Some(Coming { from, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
-        let Some(target) = self.target else {
-            self.decline(id, false, ended);
+        let Some(target) = self.target.filter(|_| !self.no_read) else {
+            // A process that this one cannot even name may see this one.
+            self.no_read = true;
+            self.leave_to_sender(id, ended);
             return 0;
         };
         let end = match &mut c.stage {
@@ -423,7 +427,7 @@ impl Copies {
         let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return };
         if let Stage::Claiming(share) | Stage::Waiting(share) = c.stage {
             c.stage = Stage::Waiting(share);
-        } else if c.next > 0 || !self.share_out(id) {
+        } else if !self.on || c.next > 0 || !self.share_out(id) {
             self.decline(id, true, ended);
         }
     }
@@ -455,7 +459,7 @@ impl Copies {
             return Some(Received { req, env, placed: 0 });
         }
         coming.state = State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted) });
-        let shared = (wanted >= self.share_min || self.no_read) && self.share_out(id);
+        let shared = self.on && (wanted >= self.share_min || self.no_read) && self.share_out(id);
         // What may not be read and not be shared is found out there.
         if !(shared && self.no_read) {
             self.copying.push_back(id);

@@ -28,6 +28,8 @@ struct Side {
     sent: Vec<usize>,
     received: Vec<Received>,
     held: Vec<(u32, Envelope)>,
+    /// Bytes that this side copied.
+    moved: u64,
     /// Receives by tag, for messages that are expected.
     posted: Vec<Option<RecvReq>>,
 }
@@ -56,6 +58,7 @@ fn sides(share_min: usize) -> (Side, Side) {
             sent: Vec::new(),
             received: Vec::new(),
             held: Vec::new(),
+            moved: 0,
             posted: Vec::new(),
         }
     };
@@ -73,6 +76,7 @@ impl Side {
 
     fn take(&mut self, ended: Ended) {
         self.received.extend(ended.received);
+        self.moved += ended.fetched + ended.stored + std::mem::take(&mut self.copies.fetched);
         for Declined { id, env, req } in ended.declined {
             self.streams.expect(id, env, req);
         }
@@ -150,10 +154,14 @@ enum Reach {
     Forbidden,
     /// Another process has its number.
     Other,
+    /// It has no number here.
+    Unseen,
+    /// The user does not want it.
+    Off,
 }
 
 fn reach() -> impl Strategy<Value = Reach> {
-    prop_oneof![4 => Just(Reach::Everything), 1 => Just(Reach::Forbidden), 1 => Just(Reach::Other)]
+    prop_oneof![4 => Just(Reach::Everything), 1 => Just(Reach::Forbidden), 1 => Just(Reach::Other), 1 => Just(Reach::Unseen), 1 => Just(Reach::Off)]
 }
 
 fn aim(side: &mut Side, reach: Reach, table: &Table) {
@@ -161,7 +169,9 @@ fn aim(side: &mut Side, reach: Reach, table: &Table) {
     if reach == Reach::Other {
         locator.address += 64;
     }
-    side.copies.reach(Some(Target { pid: std::process::id(), table: locator }));
+    let seen = !matches!(reach, Reach::Unseen | Reach::Off);
+    side.copies.reach(seen.then_some(Target { pid: std::process::id(), table: locator }));
+    side.copies.on = reach != Reach::Off;
     (side.copies.no_read, side.copies.no_write) = (reach == Reach::Forbidden, reach == Reach::Forbidden);
 }
 
@@ -212,6 +222,11 @@ proptest! {
         for (i, (p, from)) in plans.iter().zip(&mut from).enumerate() {
             let iov = cut(from, p.pieces.0);
             let started = Syscall::start(&mut a.wire(), &message(i, &iov), &req(i));
+            if matches!(ab, Reach::Unseen | Reach::Off) {
+                // It offers nothing, since it could not help; streams have tests of their own.
+                prop_assert_eq!(started, Err(Refused::Unable));
+                return Ok(());
+            }
             prop_assert_eq!(started, Ok(Started::Streaming));
         }
         let mut idle = 0;
@@ -245,6 +260,8 @@ proptest! {
             prop_assert!(to[i][..r.placed] == from[i][..r.placed], "message {}", i);
             prop_assert!(to[i][r.placed..].iter().all(|b| *b == 0xee), "message {} ran over", i);
         }
+        prop_assert!(a.moved == 0 || ab == Reach::Everything, "{:?} wrote", ab);
+        prop_assert!(b.moved == 0 || ba == Reach::Everything, "{:?} read", ba);
         prop_assert!(a.copies.tx.is_empty() && b.copies.rx.is_empty() && !a.streams.has_work() && !b.streams.has_work());
     }
 }

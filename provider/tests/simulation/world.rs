@@ -118,6 +118,8 @@ pub fn config(rng: &mut Rng) -> Config {
         syscall_min: rng.pick(&[4 << 10, 16 << 10]),
         share_min: rng.pick(&[16 << 10, 1 << 20]),
         cma: rng.pick(&[0, 0, 0, 1]),
+        // Not by the machine's cores: one seed is one run anywhere.
+        yield_when_idle: rng.pick(&[1, 1, 2]),
         close_timeout: 0,
         connect_timeout: 2000,
         ..Config::default()
