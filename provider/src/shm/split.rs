@@ -163,11 +163,8 @@ mod loom_tests {
         Arc::new((0..CONTROL_LINES * LINE_WORDS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Two messages of two chunks: in every interleaving each chunk is copied exactly once, before the receiver calls it done.
-    #[test]
-    fn each_chunk_is_copied_once() {
-        const CHUNKS: u32 = 2;
-        const MESSAGES: u32 = 2;
+    /// In every interleaving each chunk is copied exactly once, before the receiver calls its message done.
+    fn model<const MESSAGES: u32, const CHUNKS: u32>() {
         loom::model(|| {
             let (receiver, sender) = (control(), control());
             let copied: Arc<Vec<AtomicU64>> = Arc::new((0..MESSAGES * CHUNKS).map(|_| AtomicU64::new(0)).collect());
@@ -209,5 +206,15 @@ mod loom_tests {
             }
             back.join().expect("sender");
         });
+    }
+
+    #[test]
+    fn two_chunks_of_a_message() {
+        model::<1, 2>();
+    }
+
+    #[test]
+    fn two_messages_of_a_chunk() {
+        model::<2, 1>();
     }
 }
