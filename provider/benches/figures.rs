@@ -1,70 +1,27 @@
 //! The figures of `docs/adr/0004-ring.md`, measured in one go on this machine: two pinned processes, medians of rounds, the
 //! bare hand-over of a cache line before and after. `cargo bench --bench figures [-- latency|poll]`.
 
+mod node;
+
+use node::{Node, partner};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
-use rustmx::{
-    Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, UserCtx,
-    UserSeg,
-};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use rustmx::{Addr, Config, CqRead, Name, OpFlags};
+use std::io::{BufRead, Write};
 use std::time::Instant;
 
-struct Node {
-    domain: Domain,
-    ep: EpId,
-    cq: CqId,
-    av: Arc<AddressVector>,
+fn node(tx_flags: OpFlags) -> Node {
+    Node::new(Config { yield_when_idle: 1, ..Config::default() }, tx_flags)
 }
 
-impl Node {
-    fn new(tx_flags: OpFlags) -> Node {
-        let mut domain = Domain::new(Arc::new(Config { yield_when_idle: 1, ..Config::default() }), Log::silent());
-        let cq = domain.cq_open();
-        let rx_flags = OpFlags::COMPLETION;
-        let attr = EpAttr { tx_flags, rx_flags, source: false, directed_recv: true, msg: true, tagged: true, service: None };
-        let ep = domain.ep_open(attr).expect("endpoint");
-        let av = Arc::new(AddressVector::new());
-        domain.ep_bind_av(ep, av.clone()).expect("av");
-        domain.ep_bind_cq(ep, cq, true, true, true).expect("cq");
-        domain.ep_enable(ep).expect("enable");
-        Node { domain, ep, cq, av }
-    }
-
-    fn name(&self) -> Name {
-        self.domain.ep_name(self.ep).expect("name")
-    }
-
-    fn wait(&mut self, mut n: usize) {
-        while n > 0 {
-            match self.domain.cq_read(self.cq, n, &mut |_| {}) {
-                CqRead::Got(k) => n -= k,
-                CqRead::Empty => {}
-                CqRead::ErrorPending => panic!("{:?}", self.domain.cq_read_error(self.cq)),
-            }
+fn wait(node: &mut Node, mut n: usize) {
+    while n > 0 {
+        match node.domain.cq_read(node.cq, n, &mut |_| {}) {
+            CqRead::Got(k) => n -= k,
+            CqRead::Empty => {}
+            CqRead::ErrorPending => panic!("{:?}", node.domain.cq_read_error(node.cq)),
         }
-    }
-
-    fn send(&mut self, to: Addr, buf: &mut [u8], inject: bool) {
-        // SAFETY: the benchmark's buffers live until the end.
-        #[expect(unsafe_code)]
-        let iov = [unsafe { UserSeg::new(buf.as_mut_ptr(), buf.len()) }];
-        let args = SendArgs { to, tagged: true, tag: 1, data: Some(3), iov: &iov, ctx: UserCtx(1), flags: None, inject };
-        while let Err(e) = self.domain.send(self.ep, &args) {
-            assert_eq!(e, Error::Again);
-            self.domain.progress();
-        }
-    }
-
-    fn recv(&mut self, buf: &mut [u8]) {
-        // SAFETY: as in `send`.
-        #[expect(unsafe_code)]
-        let iov = [unsafe { UserSeg::new(buf.as_mut_ptr(), buf.len()) }];
-        let args = RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
-        self.domain.recv(self.ep, &args).expect("recv");
     }
 }
 
@@ -72,17 +29,6 @@ fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
     let _ = sched_setaffinity(None, &set);
-}
-
-fn partner(role: &str, arg: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(std::env::current_exe().expect("exe"))
-        .args([&format!("--role={role}"), arg])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("partner");
-    let out = BufReader::new(child.stdout.take().expect("stdout"));
-    (child, out)
 }
 
 fn line(r: &mut impl BufRead) -> String {
@@ -110,11 +56,11 @@ fn pingpong(node: &mut Node, peer: Addr, n: usize, iters: usize, first: bool, de
         node.recv(&mut rx);
         if first {
             node.send(peer, &mut tx, inject);
-            node.wait(1 + sends);
+            wait(node, 1 + sends);
         } else {
-            node.wait(1);
+            wait(node, 1);
             node.send(peer, &mut tx, inject);
-            node.wait(sends);
+            wait(node, sends);
         }
     }
 }
@@ -124,9 +70,9 @@ fn level(delivery: bool) -> OpFlags {
 }
 
 fn latency(delivery: bool) -> Vec<f64> {
-    let (mut child, mut out) = partner("pong", &delivery.to_string());
+    let (mut child, mut out) = partner(["--role=pong", &delivery.to_string()]);
     pin(0);
-    let mut node = Node::new(level(delivery));
+    let mut node = node(level(delivery));
     let theirs: Name = line(&mut out).parse().expect("name");
     writeln!(child.stdin.as_mut().expect("stdin"), "{}", node.name()).expect("partner listens");
     let peer = node.av.insert(&theirs);
@@ -147,7 +93,7 @@ fn latency(delivery: bool) -> Vec<f64> {
 
 fn pong(delivery: bool) {
     pin(1);
-    let mut node = Node::new(level(delivery));
+    let mut node = node(level(delivery));
     println!("{}", node.name());
     let peer = node.av.insert(&line(&mut std::io::stdin().lock()).parse().expect("name"));
     for n in SIZES {
@@ -180,7 +126,7 @@ fn handover(first: bool, mem: &SharedMem) -> f64 {
 fn bare_handover() -> f64 {
     let (fd, map) = rustmx::sys::memfd::create("bench", 4096, false).expect("memfd");
     let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&fd));
-    let (mut child, mut out) = partner("line", &path);
+    let (mut child, mut out) = partner(["--role=line", &path]);
     pin(0);
     line(&mut out);
     let ns = handover(true, &SharedMem::new(map));
@@ -204,9 +150,9 @@ fn resident() -> usize {
 /// Connects `peers` endpoints of this process to one, fills the rings both ways, and measures an idle poll and memory.
 fn poll_and_memory(peers: usize) {
     pin(0);
-    let mut hub = Node::new(OpFlags::COMPLETION);
+    let mut hub = node(OpFlags::COMPLETION);
     let hub_name = hub.name();
-    let mut others: Vec<Node> = (0..peers).map(|_| Node::new(OpFlags::COMPLETION)).collect();
+    let mut others: Vec<Node> = (0..peers).map(|_| node(OpFlags::COMPLETION)).collect();
     let before = resident();
     let (mut tx, mut rx) = (vec![1u8; 4096], vec![0u8; 4096]);
     for other in &mut others {
@@ -218,11 +164,11 @@ fn poll_and_memory(peers: usize) {
             while hub.domain.cq_read(hub.cq, 1, &mut |_| {}) == CqRead::Empty {
                 other.domain.progress();
             }
-            other.wait(1);
+            wait(other, 1);
             other.recv(&mut rx);
             hub.send(back, &mut tx, false);
-            hub.wait(1);
-            other.wait(1);
+            wait(&mut hub, 1);
+            wait(other, 1);
         }
     }
     let after = resident();

@@ -1,14 +1,15 @@
 //! The hot path, one call at a time: `ci/budget.sh` runs this under callgrind and compares the instructions of each
 //! function below with `docs/hot-paths.md`. An endpoint sends to itself, so that one process shows both sides.
 
-use rustmx::{
-    Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Log, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg,
-};
+mod node;
+
+use node::{Node, seg};
+use rustmx::{Addr, Config, CqId, CqRead, Domain, EpId, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Instant;
 
-struct Node {
+/// An endpoint that knows itself.
+struct Loop {
     domain: Domain,
     ep: EpId,
     cq: CqId,
@@ -16,65 +17,49 @@ struct Node {
 }
 
 #[inline(never)]
-fn budget_inject(n: &mut Node, iov: &[UserSeg]) {
+fn budget_inject(n: &mut Loop, iov: &[UserSeg]) {
     let args = SendArgs { to: n.to, tagged: true, tag: 5, data: Some(1), iov, ctx: UserCtx(1), flags: None, inject: true };
     n.domain.send(n.ep, &args).expect("room");
 }
 
 #[inline(never)]
-fn budget_send(n: &mut Node, iov: &[UserSeg]) {
+fn budget_send(n: &mut Loop, iov: &[UserSeg]) {
     let args = SendArgs { to: n.to, tagged: true, tag: 5, data: Some(1), iov, ctx: UserCtx(1), flags: None, inject: false };
     n.domain.send(n.ep, &args).expect("room");
 }
 
 #[inline(never)]
-fn budget_post(n: &mut Node, iov: &[UserSeg]) {
+fn budget_post(n: &mut Loop, iov: &[UserSeg]) {
     let args = RecvArgs { from: n.to, tagged: true, tag: 5, ignore: 0, iov, ctx: UserCtx(2), flags: None };
     n.domain.recv(n.ep, &args).expect("posted");
 }
 
 #[inline(never)]
-fn budget_receive(n: &mut Node) -> CqRead {
+fn budget_receive(n: &mut Loop) -> CqRead {
     n.domain.cq_read(n.cq, 1, &mut |c| {
         black_box(c.len);
     })
 }
 
 #[inline(never)]
-fn budget_completion(n: &mut Node) -> CqRead {
+fn budget_completion(n: &mut Loop) -> CqRead {
     n.domain.cq_read(n.cq, 1, &mut |c| {
         black_box(c.flags); // Not the body of `budget_receive`: the linker would make them one.
     })
 }
 
 #[inline(never)]
-fn budget_idle(n: &mut Node) -> CqRead {
+fn budget_idle(n: &mut Loop) -> CqRead {
     n.domain.cq_read(n.cq, 1, &mut |_| {})
-}
-
-fn node() -> Node {
-    let config = Config { yield_when_idle: 1, ..Config::default() };
-    let mut domain = Domain::new(Arc::new(config), Log::silent());
-    let cq = domain.cq_open();
-    let flags = OpFlags::COMPLETION;
-    let attr =
-        EpAttr { tx_flags: flags, rx_flags: flags, source: false, directed_recv: true, msg: true, tagged: true, service: None };
-    let ep = domain.ep_open(attr).expect("endpoint");
-    let av = Arc::new(AddressVector::new());
-    domain.ep_bind_av(ep, av.clone()).expect("av");
-    domain.ep_bind_cq(ep, cq, true, true, true).expect("cq");
-    domain.ep_enable(ep).expect("enable");
-    let to = av.insert(&domain.ep_name(ep).expect("name"));
-    Node { domain, ep, cq, to }
 }
 
 fn main() {
     let rounds = if std::env::args().any(|a| a == "--count") { 2_000u32 } else { 300_000 };
-    let mut n = node();
+    let Node { domain, ep, cq, av } = Node::new(Config { yield_when_idle: 1, ..Config::default() }, OpFlags::COMPLETION);
+    let to = av.insert(&domain.ep_name(ep).expect("name"));
+    let mut n = Loop { domain, ep, cq, to };
     let mut buf = [0u8; 8];
-    // SAFETY: `buf` outlives every operation; the endpoint copies within one thread.
-    #[expect(unsafe_code)]
-    let iov = [unsafe { UserSeg::new(buf.as_mut_ptr(), buf.len()) }];
+    let iov = [seg(&mut buf)];
     // First contact makes rings and tables; that is no hot path.
     let first = RecvArgs { from: n.to, tagged: true, tag: 5, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
     n.domain.recv(n.ep, &first).expect("posted");

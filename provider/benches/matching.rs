@@ -63,13 +63,17 @@ fn ping_pong(c: &mut Criterion) {
     group.finish();
 }
 
+/// The orders in which tags below `n` are asked for.
+fn orders(n: u64) -> [(&'static str, Vec<u64>); 3] {
+    [("in order", (0..n).collect()), ("reverse", (0..n).rev().collect()), ("random", shuffled(n))]
+}
+
 /// Everything posted, then everything matched; the time is for all of it.
 fn posted(c: &mut Criterion) {
     let mut group = c.benchmark_group("posted");
     for n in [1000, MANY] {
         group.throughput(Throughput::Elements(n));
-        let orders: [(&str, Vec<u64>); 3] =
-            [("in order", (0..n).collect()), ("reverse", (0..n).rev().collect()), ("random", shuffled(n))];
+        let orders = orders(n);
         for (name, order) in &orders {
             let mut posted = Posted::new();
             group.bench_function(format!("{n}/{name}"), |b| {
@@ -108,8 +112,7 @@ fn unexpected(c: &mut Criterion) {
     let mut group = c.benchmark_group("unexpected");
     for n in [1000, MANY] {
         group.throughput(Throughput::Elements(n));
-        let orders: [(&str, Vec<u64>); 3] =
-            [("in order", (0..n).collect()), ("reverse", (0..n).rev().collect()), ("random", shuffled(n))];
+        let orders = orders(n);
         for (name, order) in &orders {
             let mut held = Unexpected::new();
             group.bench_function(format!("{n}/{name}"), |b| {

@@ -1,8 +1,10 @@
 //! One operation in flight, as protocols see it: what is to be sent, where received bytes go, and what the
 //! endpoint needs back when it is done. Protocols carry these; only the endpoint turns them into completions.
 
-use crate::mem::user::{UserIov, UserSeg};
+use crate::error::Error;
+use crate::mem::user::{UserIov, UserSeg, total_len};
 use crate::types::{CntrId, CompFlags, Level, UserCtx};
+use crate::wire::order::Order;
 use std::num::NonZeroU32;
 
 /// A message to be sent, borrowed from the caller.
@@ -122,7 +124,13 @@ pub struct MultiId(NonZeroU32);
 impl MultiId {
     /// The buffer at `index` of the endpoint's table.
     pub fn new(index: usize) -> MultiId {
-        MultiId(u32::try_from(index + 1).ok().filter(|n| *n < Special::ASIDE - 1).and_then(NonZeroU32::new).expect("fewer than 2^31 buffers are posted"))
+        MultiId(
+            u32::try_from(index + 1)
+                .ok()
+                .filter(|n| *n < Special::ASIDE - 1)
+                .and_then(NonZeroU32::new)
+                .expect("fewer than 2^31 buffers are posted"),
+        )
     }
 
     /// Its index.
@@ -166,4 +174,55 @@ pub struct Received {
     pub env: Envelope,
     /// Bytes placed; less than `env.total` if the buffer was too short.
     pub placed: usize,
+}
+
+/// Bytes to be sent: the application's until completion, or copied.
+pub enum Payload {
+    /// Lent.
+    Lent(UserIov),
+    /// An inject call's.
+    Own(Vec<u8>),
+}
+
+impl Payload {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Payload::Lent(iov) => total_len(iov),
+            Payload::Own(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A one-sided operation for the target's engine.
+pub enum Task {
+    /// Write, and tell the target's application if there are data.
+    Put(Payload, Option<u64>),
+    /// Read.
+    Get(UserIov),
+    /// Operands and comparands of all values, and where the old values go.
+    Atomic(Order, Vec<u8>, Vec<u8>, UserIov),
+    /// A direct transfer is done: whether it wrote, and the data for the target's application.
+    Event(bool, Option<u64>),
+}
+
+/// A one-sided operation that the target has answered.
+pub struct Finished {
+    /// What its completion needs.
+    pub req: SendReq,
+    /// Why it failed, if it did.
+    pub failed: Option<Error>,
+}
+
+/// What a peer did to our memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Touched {
+    /// Whether it wrote.
+    pub write: bool,
+    /// Bytes of the whole operation, as far as they fit a number of 32 bits.
+    pub len: usize,
+    /// The region.
+    pub key: u64,
+    /// Data for our application.
+    pub data: Option<u64>,
 }

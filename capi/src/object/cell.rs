@@ -146,6 +146,14 @@ impl DomainCell {
         Ok(entered)
     }
 
+    /// Closes something of the engine, which lets go of it. In a forked child there is nothing to close: the handle may go.
+    pub(crate) fn let_go(&self, close: impl FnOnce(&mut Domain) -> Result<(), Error>) -> Result<(), Error> {
+        match self.control().and_then(|mut engine| close(&mut engine)) {
+            Err(Error::Forked) => Ok(()),
+            answer => answer,
+        }
+    }
+
     /// Whether this process is not the one that opened the domain (it costs a syscall: slow paths only).
     pub(crate) fn elsewhere(&self) -> bool {
         std::process::id() != self.owner

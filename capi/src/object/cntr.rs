@@ -7,15 +7,15 @@
 
 use super::cell::DomainCell;
 use super::domain::Domain;
-use super::wait::{Joined, Look, Waitable, Wish};
+use super::wait::{Joined, Look, Sleeper, Waitable, Wish};
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Object, object, reclaim, refuse, status};
 use libc::{c_int, c_void};
-use rustmx::{CntrId, Error, Waiter};
-use std::os::fd::{AsFd, BorrowedFd};
+use rustmx::CntrId;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,10 +37,8 @@ pub(crate) struct Cntr {
 
 /// What the blocking call, wait sets and poll sets look at; the fast calls need no detour through it.
 pub(crate) struct Source {
-    pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CntrId,
-    /// What `fi_cntr_wait` sleeps on; `None` if it does not sleep.
-    waiter: Option<Waiter>,
+    sleeper: Sleeper,
     /// The counts that the client knows of: others are something to read.
     read: Counts,
     /// The counts at the last fi_poll, or that the client set.
@@ -79,18 +77,11 @@ impl Source {
 
 impl Waitable for Source {
     fn look(&self) -> Answer<Look> {
-        let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
-        waiter.settle();
-        let mut engine = self.cell.data()?;
-        let quiet = engine.trywait()?;
-        if engine.cntr_counts(self.id) != self.read.get() {
-            return Ok(Look::Pending);
-        }
-        Ok(if quiet { Look::Quiet } else { Look::Moved })
+        self.sleeper.look(|engine| engine.cntr_counts(self.id) != self.read.get())
     }
 
     fn fd(&self) -> Answer<BorrowedFd<'_>> {
-        self.waiter.as_ref().map_or_else(|| refuse(FI_ENODATA), |w| Ok(w.as_fd()))
+        self.sleeper.fd()
     }
 }
 
@@ -115,12 +106,12 @@ impl Cntr {
         }
         // SAFETY: as the caller promises.
         let wish = unsafe { Wish::new(wait, set)? };
-        let waiter = if wish.sleeps() { Some(domain.cell.control()?.waiter()?) } else { None };
+        let sleeper = Sleeper::new(&domain.cell, &wish)?;
         let id = domain.cell.control()?.cntr_open();
         let (read, polled) = (Counts::default(), Counts::default());
-        let source = Arc::new(Source { cell: domain.cell.clone(), id, waiter, read, polled });
+        let source = Arc::new(Source { id, sleeper, read, polled });
         let joined = wish.join(source.clone()).inspect_err(|_| {
-            let _ = domain.cell.control().and_then(|mut d| d.cntr_close(id));
+            let _ = domain.cell.let_go(|d| d.cntr_close(id));
         })?;
         Ok(Cntr {
             head: fid_cntr { fid: slots::header(FI_CLASS_CNTR, context, &FID), ops: &OPS },
@@ -141,10 +132,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if c.uses.any() {
             return refuse(FI_EBUSY);
         }
-        match c.cell.control().and_then(|mut d| d.cntr_close(c.id)) {
-            Ok(()) | Err(Error::Forked) => {}
-            Err(e) => return Err(e.into()),
-        }
+        c.cell.let_go(|d| d.cntr_close(c.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Cntr>(fid) });
         Ok(())
@@ -232,15 +220,6 @@ unsafe extern "C" fn seterr(c: *mut fid_cntr, value: u64) -> c_int {
     }
 }
 
-/// Waits as the counter's wait object says, until the counter may have changed.
-fn pause(c: &Cntr, deadline: &Deadline, seen: (u64, u64)) -> Answer<()> {
-    match &c.source.waiter {
-        None => std::thread::yield_now(),
-        Some(waiter) => c.cell.doze(waiter, deadline, |d| d.cntr_counts(c.id) == seen)?,
-    }
-    Ok(())
-}
-
 unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     let deadline = Deadline::after(timeout);
     // SAFETY: fi_cntr(3): a live counter.
@@ -261,7 +240,7 @@ unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c
             if deadline.passed() {
                 return refuse(FI_ETIMEDOUT);
             }
-            pause(c, &deadline, (ok, errors))?;
+            c.source.sleeper.pause(&deadline, |d| d.cntr_counts(c.id) == (ok, errors))?;
         }
     });
     status(answer)

@@ -8,7 +8,7 @@
 use super::cell::DomainCell;
 use super::domain::Domain;
 use super::eq::MessageBuffer;
-use super::wait::{Joined, Look, Waitable, Wish};
+use super::wait::{Joined, Look, Sleeper, Waitable, Wish};
 use super::{Deadline, Uses, fid as slots};
 use crate::abi::eq::*;
 use crate::abi::errno::*;
@@ -17,8 +17,8 @@ use crate::boundary::{self, Answer, Errno, Object, attr, count, object, reclaim,
 use crate::convert::{CqFormat, Format};
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Completion, CqId, CqRead, Error, ErrorEntry, NAME_LEN, Waiter};
-use std::os::fd::{AsFd, BorrowedFd};
+use rustmx::{Completion, CqId, CqRead, ErrorEntry, NAME_LEN};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,27 +45,25 @@ pub(crate) struct Cq {
 
 /// What the blocking calls, wait sets and poll sets look at; the fast calls need no detour through it.
 pub(crate) struct Source {
-    pub(crate) cell: Arc<DomainCell>,
     pub(crate) id: CqId,
-    /// What the blocking calls sleep on; `None` if they do not sleep.
-    waiter: Option<Waiter>,
+    sleeper: Sleeper,
     signalled: AtomicBool,
 }
 
 impl Waitable for Source {
     fn look(&self) -> Answer<Look> {
-        let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
-        waiter.settle();
-        let mut engine = self.cell.data()?;
-        let quiet = engine.trywait()?;
-        if !engine.cq_is_empty(self.id) || self.signalled.load(Ordering::Acquire) {
-            return Ok(Look::Pending);
-        }
-        Ok(if quiet { Look::Quiet } else { Look::Moved })
+        self.sleeper.look(|engine| !self.is_idle(engine))
     }
 
     fn fd(&self) -> Answer<BorrowedFd<'_>> {
-        self.waiter.as_ref().map_or_else(|| refuse(FI_ENODATA), |w| Ok(w.as_fd()))
+        self.sleeper.fd()
+    }
+}
+
+impl Source {
+    /// Whether there is nothing that a blocking call would return for.
+    fn is_idle(&self, engine: &rustmx::Domain) -> bool {
+        engine.cq_is_empty(self.id) && !self.signalled.load(Ordering::Acquire)
     }
 }
 
@@ -105,11 +103,11 @@ impl Cq {
         let wish = unsafe { Wish::new(a.wait_obj, a.wait_set)? };
         let format = Format::of(a.format).ok_or(Errno(FI_EINVAL))?;
         let (waits, threshold) = (a.wait_obj != FI_WAIT_NONE, a.wait_cond == FI_CQ_COND_THRESHOLD);
-        let waiter = if wish.sleeps() { Some(domain.cell.control()?.waiter()?) } else { None };
+        let sleeper = Sleeper::new(&domain.cell, &wish)?;
         let id = domain.cell.control()?.cq_open();
-        let source = Arc::new(Source { cell: domain.cell.clone(), id, waiter, signalled: AtomicBool::new(false) });
+        let source = Arc::new(Source { id, sleeper, signalled: AtomicBool::new(false) });
         let joined = wish.join(source.clone()).inspect_err(|_| {
-            let _ = domain.cell.control().and_then(|mut d| d.cq_close(id));
+            let _ = domain.cell.let_go(|d| d.cq_close(id));
         })?;
         Ok(Cq {
             head: fid_cq { fid: slots::header(FI_CLASS_CQ, context, &FID), ops: &OPS },
@@ -204,13 +202,7 @@ impl Cq {
             if deadline.passed() {
                 return if have > 0 { Ok(have) } else { refuse(FI_EAGAIN) };
             }
-            let source = &self.source;
-            match &source.waiter {
-                None => std::thread::yield_now(),
-                Some(waiter) => source.cell.doze(waiter, &deadline, |engine| {
-                    engine.cq_is_empty(source.id) && !source.signalled.load(Ordering::Acquire)
-                })?,
-            }
+            self.source.sleeper.pause(&deadline, |engine| self.source.is_idle(engine))?;
         }
     }
 
@@ -262,10 +254,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         if cq.uses.any() {
             return refuse(FI_EBUSY);
         }
-        match cq.cell.control().and_then(|mut d| d.cq_close(cq.id)) {
-            Ok(()) | Err(Error::Forked) => {}
-            Err(e) => return Err(e.into()),
-        }
+        cq.cell.let_go(|d| d.cq_close(cq.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Cq>(fid) });
         Ok(())
@@ -318,9 +307,7 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
             return refuse(FI_ENOSYS);
         }
         cq.source.signalled.store(true, Ordering::Release);
-        if let Some(waiter) = &cq.source.waiter {
-            waiter.wake_all();
-        }
+        cq.source.sleeper.wake_all();
         Ok(())
     });
     status(answer)

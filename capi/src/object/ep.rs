@@ -325,10 +325,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
             drop(unsafe { reclaim::<Ep>(fid) });
             return Ok(());
         }
-        match ep.cell.control().and_then(|mut d| d.ep_close(ep.id)) {
-            Ok(()) | Err(Error::Forked) => {}
-            Err(e) => return Err(e.into()),
-        }
+        ep.cell.let_go(|d| d.ep_close(ep.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Ep>(fid) });
         Ok(())

@@ -16,7 +16,7 @@ use crate::boundary::{Answer, Object, attr_prefix, class_of, hand_out, object, r
 use core::mem::offset_of;
 use libc::{c_int, c_void, iovec};
 use parking_lot::Mutex;
-use rustmx::{Access, Error, Region, UserSeg};
+use rustmx::{Access, Region, UserSeg};
 use std::sync::Arc;
 
 /// Rights that may be named. Those of our own side need no grant.
@@ -106,10 +106,7 @@ impl Mr {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live region.
     let answer = unsafe { object::<Mr, _>(fid) }.and_then(|mr| {
-        match mr.cell.control().and_then(|mut d| d.mr_close(mr.key)) {
-            Ok(()) | Err(Error::Forked) => {}
-            Err(e) => return Err(e.into()),
-        }
+        mr.cell.let_go(|d| d.mr_close(mr.key))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Mr>(fid) });
         Ok(())

@@ -77,10 +77,7 @@ impl Srx {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live context.
     let answer = unsafe { object::<Srx, _>(fid) }.and_then(|srx| {
-        match srx.cell.control().and_then(|mut d| d.srx_close(srx.id)) {
-            Ok(()) | Err(Error::Forked) => {}
-            Err(e) => return Err(e.into()),
-        }
+        srx.cell.let_go(|d| d.srx_close(srx.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).
         drop(unsafe { reclaim::<Srx>(fid) });
         Ok(())

@@ -12,6 +12,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: receives and returns C handles; casts them through boundary.rs only; writes wait objects to the client's places.
 
+use super::cell::DomainCell;
 use super::cntr::Cntr;
 use super::cq::Cq;
 use super::eq::Eq;
@@ -23,7 +24,7 @@ use crate::abi::fabric::*;
 use crate::boundary::{Answer, Errno, Object, class_of, object, reclaim, refuse, status};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::Poller;
+use rustmx::{Poller, Waiter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +68,7 @@ impl Wish {
     }
 
     /// Whether its blocking calls sleep.
-    pub(crate) fn sleeps(&self) -> bool {
+    fn sleeps(&self) -> bool {
         !matches!(self.kind, FI_WAIT_NONE | FI_WAIT_YIELD)
     }
 
@@ -131,6 +132,53 @@ unsafe fn control(kind: c_enum, of: &dyn Waitable, command: c_int, arg: *mut c_v
         }
     }
     Ok(())
+}
+
+/// What the blocking calls of a queue or a counter sleep on, and its descriptor.
+pub(crate) struct Sleeper {
+    cell: Arc<DomainCell>,
+    /// `None`: they do not sleep.
+    waiter: Option<Waiter>,
+}
+
+impl Sleeper {
+    pub(crate) fn new(cell: &Arc<DomainCell>, wish: &Wish) -> Answer<Sleeper> {
+        let waiter = if wish.sleeps() { Some(cell.control()?.waiter()?) } else { None };
+        Ok(Sleeper { cell: cell.clone(), waiter })
+    }
+
+    /// [`Waitable::look`]; `pending` says whether there is something to read.
+    pub(crate) fn look(&self, pending: impl FnOnce(&rustmx::Domain) -> bool) -> Answer<Look> {
+        let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
+        waiter.settle();
+        let mut engine = self.cell.data()?;
+        let quiet = engine.trywait()?;
+        if pending(&engine) {
+            return Ok(Look::Pending);
+        }
+        Ok(if quiet { Look::Quiet } else { Look::Moved })
+    }
+
+    /// [`Waitable::fd`].
+    pub(crate) fn fd(&self) -> Answer<BorrowedFd<'_>> {
+        self.waiter.as_ref().map_or_else(|| refuse(FI_ENODATA), |w| Ok(w.as_fd()))
+    }
+
+    /// Between two polls of a blocking call: sleeps ([`DomainCell::doze`]), or gives the core away.
+    pub(crate) fn pause(&self, deadline: &Deadline, idle: impl FnOnce(&rustmx::Domain) -> bool) -> Answer<()> {
+        match &self.waiter {
+            None => std::thread::yield_now(),
+            Some(waiter) => self.cell.doze(waiter, deadline, idle)?,
+        }
+        Ok(())
+    }
+
+    /// Ends the sleep of whoever sleeps.
+    pub(crate) fn wake_all(&self) {
+        if let Some(waiter) = &self.waiter {
+            waiter.wake_all();
+        }
+    }
 }
 
 /// What belongs to a wait set.

@@ -3,6 +3,7 @@
 // UNSAFETY: the slots have C's signatures; handles and buffers are passed on as C gave them.
 
 use super::later::{self, Later};
+use super::values::{Values, ioc};
 use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
@@ -13,7 +14,7 @@ use crate::object::ep::Ep;
 use libc::{c_int, c_void};
 use rustmx::{
     ATOMIC_MAX, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, IOV_LIMIT, MAX_PLACES, OpFlags, Order, RemoteSeg, UserCtx,
-    UserSeg, Work, is_valid_atomic,
+    Work, is_valid_atomic,
 };
 
 /// The table of every endpoint.
@@ -47,25 +48,6 @@ pub(crate) fn most(order: Order) -> usize {
     ATOMIC_MAX / order.kind.bytes()
 }
 
-/// A list of values in our memory, as C passes it.
-#[derive(Clone, Copy)]
-struct Values {
-    list: *const fi_ioc,
-    count: usize,
-}
-
-impl Values {
-    const NONE: Values = Values { list: core::ptr::null(), count: 0 };
-
-    fn of(list: &fi_ioc) -> Values {
-        Values { list, count: 1 }
-    }
-}
-
-fn ioc(addr: *const c_void, count: usize) -> fi_ioc {
-    fi_ioc { addr: addr.cast_mut(), count }
-}
-
 /// An operation without its memory.
 struct What {
     to: fi_addr_t,
@@ -81,24 +63,6 @@ impl What {
     fn plain(to: fi_addr_t, context: *mut c_void) -> What {
         What { to, context, flags: None, inject: false, later: None }
     }
-}
-
-/// Segments of `size` bytes a value.
-///
-/// # Safety
-/// The list is as long as it says; what it names lives until completion.
-unsafe fn segments(values: Values, size: usize, into: &mut [UserSeg; IOV_LIMIT]) -> Answer<usize> {
-    if values.count > IOV_LIMIT || (values.count > 0 && values.list.is_null()) {
-        return refuse(FI_EINVAL);
-    }
-    for (i, segment) in into.iter_mut().enumerate().take(values.count) {
-        // SAFETY: that many entries (caller).
-        unsafe {
-            let one = &*values.list.add(i);
-            *segment = convert::segment(one.addr, one.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?);
-        }
-    }
-    Ok(values.count)
 }
 
 /// Starts an operation on `places`, with operands, comparands and results.
@@ -130,7 +94,7 @@ unsafe fn begin(
             // Operands of a read are ignored, whatever they are (fi_atomic(3)).
             let operands = if order.op == AtomicOp::Read { Values::NONE } else { operands };
             let (nx, ny, nz) =
-                (segments(operands, size, &mut x)?, segments(comparands, size, &mut y)?, segments(results, size, &mut z)?);
+                (operands.segments(size, &mut x)?, comparands.segments(size, &mut y)?, results.segments(size, &mut z)?);
             let mut there = [RemoteSeg { addr: 0, len: 0, key: 0 }; MAX_PLACES];
             for (to, one) in there.iter_mut().zip(places) {
                 *to = RemoteSeg { addr: one.addr, len: one.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?, key: one.key };
@@ -154,16 +118,12 @@ unsafe fn begin(
     }
 }
 
-/// Values of a list, all to one place.
-///
-/// # Safety
-/// The list is as long as it says.
-unsafe fn place(values: Values, addr: u64, key: u64) -> [fi_rma_ioc; 1] {
-    let count = (0..if values.list.is_null() { 0 } else { values.count })
-        // SAFETY: that many entries (caller).
-        .map(|i| unsafe { (*values.list.add(i)).count })
-        .fold(0usize, usize::saturating_add);
-    [fi_rma_ioc { addr, count, key }]
+/// An operation as the message structures tell it: comparands and results come beside the message.
+pub(super) struct Described<'a> {
+    pub(super) msg: &'a fi_msg_atomic,
+    pub(super) form: AtomicForm,
+    pub(super) comparands: Values,
+    pub(super) results: Values,
 }
 
 /// An operation from a message structure.
@@ -180,57 +140,30 @@ unsafe fn message(
     // SAFETY: as the caller promises.
     let answer = unsafe {
         object::<Ep, _>(ep).and_then(|ep| {
-            let m = attr(msg).ok_or(Errno(FI_EINVAL))?;
-            let (flags, later) = match convert::flags(flags) {
-                Ok(flags) => (flags, None),
-                Err(_) => {
-                    let (later, flags) = later::triggered(ep, flags, m.context)?;
-                    (flags, Some(later))
-                }
-            };
-            described(ep, m, [comparands, results], form, flags, later)
+            let msg = attr(msg).ok_or(Errno(FI_EINVAL))?;
+            let (flags, later) = later::flags_of(ep, flags, msg.context)?;
+            prepared(ep, &Described { msg, form, comparands, results }, flags, later)
         })
     };
     status(answer) as isize
 }
 
+/// An operation whose flags are known to be offered; a call's, or deferred work.
+///
 /// # Safety
 /// The message's and the other lists live during the call; buffers until completion.
-unsafe fn described(
-    ep: &Ep,
-    m: &fi_msg_atomic,
-    [comparands, results]: [Values; 2],
-    form: AtomicForm,
-    flags: OpFlags,
-    later: Option<Later>,
-) -> Answer<()> {
+pub(super) unsafe fn prepared(ep: &Ep, op: &Described<'_>, flags: OpFlags, later: Option<Later>) -> Answer<()> {
+    let m = op.msg;
     if m.rma_iov_count > MAX_PLACES || m.rma_iov.is_null() {
         return refuse(FI_EINVAL);
     }
-    let operands = Values { list: m.msg_iov, count: m.iov_count };
+    let lists = [Values::new(m.msg_iov, m.iov_count), op.comparands, op.results];
     let what = What { flags: Some(flags), later, ..What::plain(m.addr, m.context) };
     // SAFETY: as the caller promises.
     unsafe {
         let places = core::slice::from_raw_parts(m.rma_iov, m.rma_iov_count);
-        begin(ep, order(m.datatype, m.op, form), [operands, comparands, results], places, what)
+        begin(ep, order(m.datatype, m.op, op.form), lists, places, what)
     }
-}
-
-/// Deferred work: comparands and results as lists and their lengths.
-///
-/// # Safety
-/// As for a call of the table.
-pub(super) unsafe fn prepared(
-    ep: &Ep,
-    m: &fi_msg_atomic,
-    lists: [Option<(*const fi_ioc, usize)>; 2],
-    form: AtomicForm,
-    flags: OpFlags,
-    later: Option<Later>,
-) -> Answer<()> {
-    let lists = lists.map(|l| l.map_or(Values::NONE, |(list, count)| Values { list, count }));
-    // SAFETY: as the caller promises.
-    unsafe { described(ep, m, lists, form, flags, later) }
 }
 
 unsafe extern "C" fn write(
@@ -263,10 +196,10 @@ unsafe extern "C" fn writev(
     op: c_enum,
     context: *mut c_void,
 ) -> isize {
-    let operands = Values { list: iov, count };
+    let operands = Values::new(iov, count);
     // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
     unsafe {
-        let there = place(operands, addr, key);
+        let there = operands.place(addr, key);
         let lists = [operands, Values::NONE, Values::NONE];
         start(ep, order(datatype, op, AtomicForm::Base), lists, &there, What::plain(dest, context))
     }
@@ -329,11 +262,11 @@ unsafe extern "C" fn readwritev(
     op: c_enum,
     context: *mut c_void,
 ) -> isize {
-    let (operands, results) = (Values { list: iov, count }, Values { list: resultv, count: result_count });
+    let (operands, results) = (Values::new(iov, count), Values::new(resultv, result_count));
     // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
     unsafe {
         // A read may come without operands.
-        let there = place(results, addr, key);
+        let there = results.place(addr, key);
         let lists = [operands, Values::NONE, results];
         start(ep, order(datatype, op, AtomicForm::Fetch), lists, &there, What::plain(dest, context))
     }
@@ -347,7 +280,7 @@ unsafe extern "C" fn readwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    let results = Values { list: resultv, count: result_count };
+    let results = Values::new(resultv, result_count);
     // SAFETY: fi_atomic(3): a live endpoint, a message that lives during the call, buffers that live until completion.
     unsafe { message(ep, msg, [Values::NONE, results], AtomicForm::Fetch, flags) }
 }
@@ -393,11 +326,11 @@ unsafe extern "C" fn compwritev(
     op: c_enum,
     context: *mut c_void,
 ) -> isize {
-    let operands = Values { list: iov, count };
-    let lists = [operands, Values { list: comparev, count: compare_count }, Values { list: resultv, count: result_count }];
+    let operands = Values::new(iov, count);
+    let lists = [operands, Values::new(comparev, compare_count), Values::new(resultv, result_count)];
     // SAFETY: fi_atomic(3): a live endpoint, lists that live during the call, buffers that live until completion.
     unsafe {
-        let there = place(operands, addr, key);
+        let there = operands.place(addr, key);
         start(ep, order(datatype, op, AtomicForm::Compare), lists, &there, What::plain(dest, context))
     }
 }
@@ -413,7 +346,7 @@ unsafe extern "C" fn compwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    let lists = [Values { list: comparev, count: compare_count }, Values { list: resultv, count: result_count }];
+    let lists = [Values::new(comparev, compare_count), Values::new(resultv, result_count)];
     // SAFETY: fi_atomic(3): a live endpoint, a message that lives during the call, buffers that live until completion.
     unsafe { message(ep, msg, lists, AtomicForm::Compare, flags) }
 }

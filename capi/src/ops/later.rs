@@ -3,7 +3,9 @@
 #![expect(unsafe_code)]
 // UNSAFETY: reads the client's trigger and message structures; casts handles through boundary.rs only.
 
-use super::{atomic, rma};
+use super::atomic::{self, Described};
+use super::rma;
+use super::values::Values;
 use crate::abi::endpoint::{fi_msg, fid_ep};
 use crate::abi::errno::*;
 use crate::abi::fabric::*;
@@ -44,6 +46,22 @@ pub(crate) unsafe fn triggered(ep: &Ep, flags: u64, context: *mut c_void) -> Ans
         ep.same_domain(&cntr.cell)?;
         let when = Deferral { cntr: cntr.id, threshold: threshold.threshold as u64, tell: Tell::Endpoint };
         Ok((Later { when, mark: context as usize }, convert::flags(flags & !FI_TRIGGER)?))
+    }
+}
+
+/// What the flags of a call on a peer's memory say, and until when they defer it, if they do.
+///
+/// # Safety
+/// As for [`triggered`].
+#[inline]
+pub(super) unsafe fn flags_of(ep: &Ep, flags: u64, context: *mut c_void) -> Answer<(OpFlags, Option<Later>)> {
+    match convert::flags(flags) {
+        Ok(flags) => Ok((flags, None)),
+        Err(_) => {
+            // SAFETY: as the caller promises.
+            let (later, flags) = unsafe { triggered(ep, flags, context)? };
+            Ok((flags, Some(later)))
+        }
     }
 }
 
@@ -167,21 +185,26 @@ pub(crate) unsafe fn queue(domain: &Domain, work: *const fi_deferred_work) -> An
             }
             FI_OP_ATOMIC => {
                 let op = described::<fi_op_atomic>(w.op)?;
+                let (msg, form) = (&op.msg, AtomicForm::Base);
+                let what = Described { msg, form, comparands: Values::NONE, results: Values::NONE };
                 let flags = convert::flags(op.flags)?;
-                atomic::prepared(endpoint(op.ep)?, &op.msg, [None, None], AtomicForm::Base, flags, Some(later))
+                atomic::prepared(endpoint(op.ep)?, &what, flags, Some(later))
             }
             FI_OP_FETCH_ATOMIC => {
                 let op = described::<fi_op_fetch_atomic>(w.op)?;
-                let results = Some((op.fetch.msg_iov.cast_const(), op.fetch.iov_count));
+                let (msg, form) = (&op.msg, AtomicForm::Fetch);
+                let results = Values::new(op.fetch.msg_iov, op.fetch.iov_count);
+                let what = Described { msg, form, comparands: Values::NONE, results };
                 let flags = convert::flags(op.flags)?;
-                atomic::prepared(endpoint(op.ep)?, &op.msg, [None, results], AtomicForm::Fetch, flags, Some(later))
+                atomic::prepared(endpoint(op.ep)?, &what, flags, Some(later))
             }
             FI_OP_COMPARE_ATOMIC => {
                 let op = described::<fi_op_compare_atomic>(w.op)?;
-                let results = Some((op.fetch.msg_iov.cast_const(), op.fetch.iov_count));
-                let comparands = Some((op.compare.msg_iov, op.compare.iov_count));
+                let (msg, form) = (&op.msg, AtomicForm::Compare);
+                let comparands = Values::new(op.compare.msg_iov, op.compare.iov_count);
+                let results = Values::new(op.fetch.msg_iov, op.fetch.iov_count);
                 let flags = convert::flags(op.flags)?;
-                atomic::prepared(endpoint(op.ep)?, &op.msg, [comparands, results], AtomicForm::Compare, flags, Some(later))
+                atomic::prepared(endpoint(op.ep)?, &Described { msg, form, comparands, results }, flags, Some(later))
             }
             FI_OP_CNTR_SET | FI_OP_CNTR_ADD => {
                 if done.is_some() {

@@ -1,5 +1,5 @@
-//! The operation tables of endpoints and shared receive contexts: one file per table, every slot listed, refused ones too; and, in
-//! `later.rs`, operations that wait for a counter.
+//! The operation tables of endpoints and shared receive contexts: one file per table, every slot listed, refused ones too. Beside them
+//! operations that wait for a counter (`later.rs`), and what several slots share (`post.rs`, `values.rs`).
 
 pub(crate) mod atomic;
 pub(crate) mod cm;
@@ -9,3 +9,4 @@ mod post;
 pub(crate) mod rma;
 pub(crate) mod srx;
 pub(crate) mod tagged;
+mod values;

@@ -114,13 +114,8 @@ unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, write: bo
     let answer = unsafe {
         object::<Ep, _>(ep).and_then(|ep| {
             let m = attr(msg).ok_or(Errno(FI_EINVAL))?;
-            match convert::flags(flags) {
-                Ok(flags) => prepared(ep, m, flags, write, None),
-                Err(_) => {
-                    let (later, flags) = later::triggered(ep, flags, m.context)?;
-                    prepared(ep, m, flags, write, Some(later))
-                }
-            }
+            let (flags, later) = later::flags_of(ep, flags, m.context)?;
+            prepared(ep, m, flags, write, later)
         })
     };
     match answer {

@@ -1,15 +1,15 @@
 //! Remote memory access and atomics: who does it, this endpoint alone or the target's engine; and what peers did to our memory.
 
 use super::peers::{Contact, gone};
-use crate::peer::name::Name;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
+use crate::peer::name::Name;
 use crate::protocol::Target;
 use crate::protocol::direct::{Outcome, Transfer};
-use crate::protocol::one_sided::{MAX_PLACES, Payload, Task};
+use crate::protocol::one_sided::MAX_PLACES;
 use crate::region::table::Locator;
-use crate::request::{Aside, SendReq, Special};
+use crate::request::{Aside, Payload, SendReq, Special, Task};
 use crate::transport::Door;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 use crate::wire::order::{self, Order};
@@ -191,7 +191,12 @@ impl Endpoint {
     /// Whether nothing that was sent to a peer is incomplete: what a fence waits for.
     pub(super) fn is_settled(&self, id: PeerId) -> bool {
         let peer = self.peers.get(id);
-        peer.backlog.is_empty() && !peer.one_sided.is_waiting() && !peer.streams.sending() && !peer.copies.sending() && peer.await_ack.is_empty() && peer.await_contact.is_empty()
+        peer.backlog.is_empty()
+            && !peer.one_sided.is_waiting()
+            && !peer.streams.sending()
+            && !peer.copies.sending()
+            && peer.await_ack.is_empty()
+            && peer.await_contact.is_empty()
     }
 
     fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Outcome {

@@ -8,9 +8,11 @@
 //! The window (credit) bounds what a sender can make a receiver keep. When it is used up, `start` refuses and the message goes as a stream,
 //! whose envelope needs no window.
 
-use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
+use super::{
+    Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
-use crate::transport::link::{Class, Corrupt, Draft};
+use crate::transport::link::{Class, Corrupt};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind};
 
@@ -26,17 +28,7 @@ impl Protocol for Eager {
         if !wire.link.spend(msg.len) {
             return Err(Refused::Window);
         }
-        let draft = Draft {
-            kind: Kind::Eager,
-            flags: flags_of(msg),
-            tag: msg.tag,
-            data: msg.data.unwrap_or(0),
-            body: [0; 2],
-            iov: msg.iov,
-            skip: 0,
-            len: msg.len,
-            bytes: &[],
-        };
+        let draft = first(Kind::Eager, msg, [0; 2], msg.len);
         match wire.link.send(&draft, Class::Envelope) {
             Ok(position) => Ok(Started::Sent(position)),
             Err(e) => {
@@ -57,9 +49,7 @@ impl Protocol for Eager {
     }
 
     fn hold(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>) -> Result<Held, Corrupt> {
-        let mut bytes = wire.pool.take();
-        wire.link.payload_append(header, &mut bytes);
-        Ok(Held::Eager(bytes))
+        Ok(Held::Eager(hold_whole(wire, header)))
     }
 }
 

@@ -7,9 +7,11 @@
 //! An inline message needs no window: like an envelope it is always taken, and if nobody asked for it, its few bytes
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
-use super::{Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of, place_held, place_whole};
+use super::{
+    Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+};
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
-use crate::transport::link::{Class, Corrupt, Draft};
+use crate::transport::link::{Class, Corrupt};
 use crate::types::{INJECT_MAX, ProtoId};
 use crate::wire::header::{Header, INLINE_MAX, Kind};
 
@@ -25,17 +27,7 @@ impl Protocol for Inline {
 
     #[inline]
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, _req: &SendReq) -> Result<Started, Refused> {
-        let draft = Draft {
-            kind: Kind::Inline,
-            flags: flags_of(msg),
-            tag: msg.tag,
-            data: msg.data.unwrap_or(0),
-            body: [0; 2],
-            iov: msg.iov,
-            skip: 0,
-            len: msg.len,
-            bytes: msg.bytes,
-        };
+        let draft = first(Kind::Inline, msg, [0; 2], msg.len);
         Ok(Started::Sent(wire.link.send(&draft, Class::Envelope)?))
     }
 
@@ -50,9 +42,7 @@ impl Protocol for Inline {
     }
 
     fn hold(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>) -> Result<Held, Corrupt> {
-        let mut bytes = wire.pool.take();
-        wire.link.payload_append(header, &mut bytes);
-        Ok(Held::Inline(bytes))
+        Ok(Held::Inline(hold_whole(wire, header)))
     }
 }
 

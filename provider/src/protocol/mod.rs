@@ -21,11 +21,11 @@ pub mod stream;
 pub mod syscall;
 
 use crate::mem::pool::Pool;
-use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
-use crate::transport::link::{Corrupt, Link, NotSent};
-use crate::types::ProtoId;
-use crate::wire::header::{Header, flag};
 use crate::region::table::Locator;
+use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::transport::link::{Corrupt, Draft, Link, NotSent};
+use crate::types::ProtoId;
+use crate::wire::header::{Header, Kind, flag};
 use stream::Streams;
 use syscall::Copies;
 
@@ -147,6 +147,19 @@ fn flags_of(msg: &Message<'_>) -> u8 {
     (if msg.tagged { flag::TAGGED } else { 0 }) | (if msg.data.is_some() { flag::CQ_DATA } else { 0 })
 }
 
+/// A record of header words only; body and payload are still to be filled in.
+#[inline]
+fn bare(kind: Kind, tag: u64, data: u64) -> Draft<'static> {
+    Draft { kind, flags: 0, tag, data, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] }
+}
+
+/// The first record of a message, with the first `len` bytes of its payload.
+#[inline]
+fn first<'a>(kind: Kind, msg: &Message<'a>, body: [u64; 2], len: usize) -> Draft<'a> {
+    let data = msg.data.unwrap_or(0);
+    Draft { flags: flags_of(msg), body, iov: msg.iov, len, bytes: msg.bytes, ..bare(kind, msg.tag, data) }
+}
+
 /// The envelope in a header whose message has `total` bytes.
 #[inline]
 fn envelope_of(header: &Header, total: usize) -> Envelope {
@@ -162,6 +175,13 @@ fn envelope_of(header: &Header, total: usize) -> Envelope {
 #[inline]
 fn place_whole(wire: &mut Wire<'_>, header: &Header, req: &RecvReq) -> Placed {
     Placed::Whole(wire.link.payload_to(header, &req.iov, 0, req.cap))
+}
+
+/// The payload of a one-record message that nobody has asked for yet.
+fn hold_whole(wire: &mut Wire<'_>, header: &Header) -> Vec<u8> {
+    let mut bytes = wire.pool.take();
+    wire.link.payload_append(header, &mut bytes);
+    bytes
 }
 
 /// Copies held bytes to the buffer that came at last.

@@ -15,14 +15,15 @@
 //!
 //! States of an operation. Queued → open (its last record is in the ring) → answered.
 
+use super::bare;
 use crate::error::Error;
-use crate::mem::user::{UserIov, total_len};
+use crate::mem::user::UserIov;
 use crate::region::{Regions, execute};
-use crate::request::SendReq;
+use crate::request::{Finished, Payload, SendReq, Task, Touched};
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::{Access, AtomicForm, RemoteSeg};
 use crate::wire::header::{Header, Kind, Place, flag};
-use crate::wire::order::{Order, outcome_of, status_of};
+use crate::wire::order::{Ending, Order};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -33,35 +34,6 @@ pub const MAX_OPEN: usize = 256;
 pub const MAX_QUEUED: usize = 1024;
 /// Pieces of remote memory that one operation may name.
 pub const MAX_PLACES: usize = 16;
-
-/// Bytes to be sent: the application's until completion, or copied.
-pub enum Payload {
-    /// Lent.
-    Lent(UserIov),
-    /// An inject call's.
-    Own(Vec<u8>),
-}
-
-impl Payload {
-    fn len(&self) -> usize {
-        match self {
-            Payload::Lent(iov) => total_len(iov),
-            Payload::Own(bytes) => bytes.len(),
-        }
-    }
-}
-
-/// An operation for the target's engine.
-pub enum Task {
-    /// Write, and tell the target's application if there are data.
-    Put(Payload, Option<u64>),
-    /// Read.
-    Get(UserIov),
-    /// Operands and comparands of all values, and where the old values go.
-    Atomic(Order, Vec<u8>, Vec<u8>, UserIov),
-    /// A direct transfer is done: whether it wrote, and the data for the target's application.
-    Event(bool, Option<u64>),
-}
 
 struct Job {
     id: u32,
@@ -81,27 +53,6 @@ struct Open {
     starts: SmallVec<[usize; 2]>,
     left: usize,
     failed: Option<Error>,
-}
-
-/// A finished operation.
-pub struct Finished {
-    /// What its completion needs.
-    pub req: SendReq,
-    /// Why it failed, if it did.
-    pub failed: Option<Error>,
-}
-
-/// What a peer did to our memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Touched {
-    /// Whether it wrote.
-    pub write: bool,
-    /// Bytes of the whole operation, as far as they fit a number of 32 bits.
-    pub len: usize,
-    /// The region.
-    pub key: u64,
-    /// Data for our application.
-    pub data: Option<u64>,
 }
 
 /// Counts the last record of an operation that touched our memory.
@@ -133,21 +84,15 @@ pub struct OneSided {
     failed_put: Option<(u32, Error)>,
 }
 
-/// Bytes of a whole put or direct transfer.
-fn total(place: Place) -> usize {
-    usize::from(place.extra[0]) | usize::from(place.extra[1]) << 16
-}
-
 /// A record about memory; its payload is still to be filled in.
 fn record(kind: Kind, key: u64, data: u64, place: Place) -> Draft<'static> {
-    Draft { kind, flags: 0, tag: key, data, body: place.emit(), iov: &[], skip: 0, len: 0, bytes: &[] }
+    Draft { body: place.emit(), ..bare(kind, key, data) }
 }
 
 impl Job {
     fn place(&self, addr: u64) -> Place {
-        let total = u32::try_from(self.places.iter().map(|p| p.len).sum::<usize>()).unwrap_or(u32::MAX);
         let extra = match self.task {
-            Task::Put(..) | Task::Event(..) => [total as u16, (total >> 16) as u16],
+            Task::Put(..) | Task::Event(..) => Place::extra_of(self.places.iter().map(|p| p.len).sum()),
             Task::Get(_) | Task::Atomic(..) => [self.piece as u16, 0],
         };
         Place { addr, id: self.id, extra }
@@ -184,9 +129,7 @@ impl Job {
                 link.send(&Draft { flags: flag::LAST, len: bytes.len(), bytes: &bytes, ..draft }, Class::Envelope)?;
             }
             Task::Event(write, data) => {
-                let flags = flag::LAST
-                    | if data.is_some() { flag::CQ_DATA } else { 0 }
-                    | if *write { 0 } else { flag::READ };
+                let flags = flag::LAST | if data.is_some() { flag::CQ_DATA } else { 0 } | if *write { 0 } else { flag::READ };
                 link.send(&Draft { flags, ..record(Kind::Event, place.key, data.unwrap_or(0), at) }, Class::Envelope)?;
                 return Ok(true);
             }
@@ -306,7 +249,7 @@ impl OneSided {
         self.failed_put = None;
         self.debts.push_back(Debt { id: place.id, piece: 0, what: Owed::Outcome(outcome) });
         let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
-        Ok(outcome.ok().map(|()| Touched { write: true, len: total(place), key: header.tag, data }))
+        Ok(outcome.ok().map(|()| Touched { write: true, len: place.total(), key: header.tag, data }))
     }
 
     /// Target: a GET is at the head of the ring.
@@ -364,14 +307,14 @@ impl OneSided {
     pub fn on_event(link: &Link, header: &Header) -> Touched {
         let place = Place::parse(link.body(header));
         let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
-        Touched { write: header.flags & flag::READ == 0, len: total(place), key: header.tag, data }
+        Touched { write: header.flags & flag::READ == 0, len: place.total(), key: header.tag, data }
     }
 
     /// Initiator: an ANSWER is at the head of the ring.
     pub fn on_answer(&mut self, link: &Link, header: &Header) -> Result<Option<Finished>, Corrupt> {
-        let (id, piece, status) = (header.tag as u32, (header.tag >> 32) as u16 as usize, header.tag >> 48);
-        let open = self.open.get_mut(&id).ok_or(Corrupt)?;
-        if let Some(why) = outcome_of(status).ok_or(Corrupt)? {
+        let Ending { id, piece, outcome } = Ending::parse(header.tag).ok_or(Corrupt)?;
+        let (piece, open) = (usize::from(piece), self.open.get_mut(&id).ok_or(Corrupt)?);
+        if let Err(why) = outcome {
             open.failed.get_or_insert(why);
         }
         if header.len > 0 {
@@ -411,25 +354,15 @@ impl OneSided {
 impl Debt {
     /// Sends the next record of an answer. Whether it was the last.
     fn pay(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<bool, NotSent> {
-        let tag = |status: u64| u64::from(self.id) | u64::from(self.piece) << 32 | status << 48;
-        let answer = |flags, status, data| Draft {
-            kind: Kind::Answer,
-            flags,
-            tag: tag(status),
-            data,
-            body: [0; 2],
-            iov: &[],
-            skip: 0,
-            len: 0,
-            bytes: &[],
-        };
+        let (id, piece) = (self.id, self.piece);
+        let answer = |flags, outcome, data| Draft { flags, ..bare(Kind::Answer, Ending { id, piece, outcome }.emit(), data) };
         match &mut self.what {
             Owed::Outcome(outcome) => {
-                link.send(&answer(flag::LAST, status_of(*outcome), 0), Class::Control)?;
+                link.send(&answer(flag::LAST, *outcome, 0), Class::Control)?;
                 Ok(true)
             }
             Owed::Values(values) => {
-                let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, 0, 0) };
+                let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, Ok(()), 0) };
                 link.send(&draft, Class::Envelope)?;
                 Ok(true)
             }
@@ -439,7 +372,7 @@ impl Debt {
                 let flags = if last { flag::LAST } else { 0 };
                 // Looked up again for each fragment: the region may be closed meanwhile.
                 let seg = regions.reach(*key, addr.wrapping_add(*sent as u64), n, Access::REMOTE_READ);
-                let draft = answer(flags, 0, *sent as u64);
+                let draft = answer(flags, Ok(()), *sent as u64);
                 let sent_now = match seg {
                     Ok(seg) if !regions.is_everything(*key) => {
                         link.send(&Draft { len: n, iov: &[seg], ..draft }, Class::Fragment).map(|_| Ok(()))

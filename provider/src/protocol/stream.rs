@@ -15,7 +15,7 @@
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
 
-use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, flags_of};
+use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
@@ -114,7 +114,9 @@ impl Streams {
                 records += 1;
             }
             self.ready.pop_front();
-            if s.asked && let Some(done) = self.tx.remove(&id) {
+            if s.asked
+                && let Some(done) = self.tx.remove(&id)
+            {
                 sent(done.req, link.position());
             }
         }
@@ -249,7 +251,7 @@ impl Streams {
 }
 
 fn control(kind: Kind, id: u32, data: u64) -> Draft<'static> {
-    Draft { kind, flags: 0, tag: u64::from(id), data, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] }
+    bare(kind, id.into(), data)
 }
 
 fn stream_id(header: &Header) -> Result<u32, Corrupt> {
@@ -287,30 +289,13 @@ impl Protocol for Stream {
         let len = wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts));
         let id = wire.streams.next_id();
         let rts = Rts { total: msg.len as u64, stream: id, promise: promise as u32 };
-        let draft = Draft {
-            kind: Kind::Rts,
-            flags: flags_of(msg),
-            tag: msg.tag,
-            data: msg.data.unwrap_or(0),
-            body: rts.emit(),
-            iov: msg.iov,
-            skip: 0,
-            len,
-            bytes: &[],
-        };
+        let draft = first(Kind::Rts, msg, rts.emit(), len);
         if let Err(e) = wire.link.send(&draft, Class::Envelope) {
             wire.link.unspend(promise);
             return Err(e.into());
         }
         let streams = &mut *wire.streams;
-        let s = TxStream {
-            iov: msg.iov.into(),
-            total: msg.len,
-            sent: len,
-            goal: promise,
-            asked: promise == msg.len,
-            req: *req,
-        };
+        let s = TxStream { iov: msg.iov.into(), total: msg.len, sent: len, goal: promise, asked: promise == msg.len, req: *req };
         streams.tx.insert(id, s);
         if promise > len || promise == msg.len {
             streams.ready.push_back(id);

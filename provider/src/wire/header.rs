@@ -65,7 +65,6 @@ impl Kind {
             _ => 0,
         }
     }
-
 }
 
 /// What a record of one kind may say.
@@ -236,6 +235,17 @@ impl Place {
     /// From words; anything is a place, whether it exists is the region's business.
     pub fn parse(words: [u64; 2]) -> Place {
         Place { addr: words[0], id: words[1] as u32, extra: [(words[1] >> 32) as u16, (words[1] >> 48) as u16] }
+    }
+
+    /// `extra` of a put or an event: the bytes of the whole operation, as far as they fit.
+    pub fn extra_of(total: usize) -> [u16; 2] {
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        [total as u16, (total >> 16) as u16]
+    }
+
+    /// The bytes that `extra` says.
+    pub fn total(&self) -> usize {
+        usize::from(self.extra[0]) | usize::from(self.extra[1]) << 16
     }
 }
 

@@ -35,9 +35,7 @@ impl Order {
         let (op, kind) = (AtomicOp::from_number(byte(0)), AtomicType::from_number(byte(8)));
         let order = Order { op: op?, kind: kind?, form };
         let bytes = (word >> 32) as usize;
-        let sound = bytes <= MAX_BYTES
-            && bytes.is_multiple_of(order.kind.bytes())
-            && is_valid(order.op, order.kind, order.form);
+        let sound = bytes <= MAX_BYTES && bytes.is_multiple_of(order.kind.bytes()) && is_valid(order.op, order.kind, order.form);
         sound.then_some((order, bytes))
     }
 
@@ -72,8 +70,32 @@ pub fn is_valid(op: AtomicOp, kind: AtomicType, form: AtomicForm) -> bool {
     suits_form && !(needs_order && complex) && !(needs_bits && float)
 }
 
+/// Header word 1 of an answer: how a piece of an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The initiator's name for the operation.
+    pub id: u32,
+    /// Which of its pieces.
+    pub piece: u16,
+    /// Whether it is done, or why not.
+    pub outcome: Result<(), Error>,
+}
+
+impl Ending {
+    /// The word that travels.
+    pub fn emit(self) -> u64 {
+        u64::from(self.id) | u64::from(self.piece) << 32 | status_of(self.outcome) << 48
+    }
+
+    /// Validates a word that came from a peer; whether there is such an operation is the initiator's business.
+    pub fn parse(word: u64) -> Option<Ending> {
+        let outcome = outcome_of(word >> 48)?.map_or(Ok(()), Err);
+        Some(Ending { id: word as u32, piece: (word >> 32) as u16, outcome })
+    }
+}
+
 /// What an answer says of an operation.
-pub fn status_of(outcome: Result<(), Error>) -> u64 {
+fn status_of(outcome: Result<(), Error>) -> u64 {
     match outcome {
         Ok(()) => 0,
         Err(Error::NoKey) => 1,
@@ -85,7 +107,7 @@ pub fn status_of(outcome: Result<(), Error>) -> u64 {
 }
 
 /// Validates what a peer's answer says: `Some(None)`, it is done; `Some(Some(_))`, why not.
-pub fn outcome_of(status: u64) -> Option<Option<Error>> {
+fn outcome_of(status: u64) -> Option<Option<Error>> {
     Some(match status {
         0 => None,
         1 => Some(Error::NoKey),
@@ -106,8 +128,12 @@ mod tests {
         use AtomicOp::*;
         assert!(!is_valid(Read, AtomicType::I8, AtomicForm::Base) && is_valid(Read, AtomicType::I8, AtomicForm::Fetch));
         assert!(!is_valid(Swap, AtomicType::I8, AtomicForm::Fetch) && is_valid(Swap, AtomicType::F32, AtomicForm::Compare));
-        assert!(!is_valid(BitOr, AtomicType::F64, AtomicForm::Base) && !is_valid(MaskedSwap, AtomicType::F64, AtomicForm::Compare));
-        assert!(!is_valid(Max, AtomicType::ComplexF32, AtomicForm::Base) && is_valid(Sum, AtomicType::ComplexF32, AtomicForm::Base));
+        assert!(
+            !is_valid(BitOr, AtomicType::F64, AtomicForm::Base) && !is_valid(MaskedSwap, AtomicType::F64, AtomicForm::Compare)
+        );
+        assert!(
+            !is_valid(Max, AtomicType::ComplexF32, AtomicForm::Base) && is_valid(Sum, AtomicType::ComplexF32, AtomicForm::Base)
+        );
     }
 
     #[test]
@@ -122,9 +148,20 @@ mod tests {
 
     #[test]
     fn endings_survive_the_way() {
-        for end in [Ok(()), Err(Error::NoKey), Err(Error::NoRight), Err(Error::OutOfBounds), Err(Error::Unmapped), Err(Error::Unsupported)] {
+        for end in [
+            Ok(()),
+            Err(Error::NoKey),
+            Err(Error::NoRight),
+            Err(Error::OutOfBounds),
+            Err(Error::Unmapped),
+            Err(Error::Unsupported),
+        ] {
             assert_eq!(outcome_of(status_of(end)), Some(end.err()));
         }
         assert_eq!(outcome_of(99), None);
+        let ending = Ending { id: 0x1234_5678, piece: 0x9abc, outcome: Err(Error::OutOfBounds) };
+        assert_eq!(ending.emit(), 0x0003_9abc_1234_5678);
+        assert_eq!(Ending::parse(ending.emit()), Some(ending));
+        assert_eq!(Ending::parse(ending.emit() | 99 << 48), None);
     }
 }
