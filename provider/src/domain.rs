@@ -254,7 +254,7 @@ impl Domain {
 
     /// What an endpoint did so far.
     pub fn ep_stats(&self, ep: EpId) -> Result<Stats> {
-        Ok(*self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
+        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
     }
 
     /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.

@@ -17,6 +17,6 @@ impl Domain {
 
     /// What the open endpoints did so far, together.
     pub fn stats(&self) -> Stats {
-        self.eps.iter().fold(Stats::default(), |sum, (_, ep)| sum.plus(ep.stats()))
+        self.eps.iter().fold(Stats::default(), |sum, (_, ep)| sum.plus(&ep.stats()))
     }
 }

@@ -240,7 +240,7 @@ impl Endpoint {
     fn try_memory(&mut self, id: PeerId) {
         let peer = self.peers.get_mut(id);
         if self.config.cma == 0 {
-            peer.copies.share_from(usize::try_from(self.config.share_min).unwrap_or(usize::MAX));
+            peer.copies.share_between(&self.selection.share_borders());
             peer.copies.reach(target(self.door.as_deref(), peer.pid, &peer.name));
         }
     }

@@ -207,9 +207,10 @@ impl Endpoint {
             if let Some(service) = name.service() {
                 contact::free_service(service);
             }
-            let line = self.stats.line();
+            let stats = self.stats();
+            let line = stats.line();
             self.log.info(|| format!("endpoint {name} closes:{line}"));
-            if self.config.stats != 0 && self.stats.used() {
+            if self.config.stats != 0 && stats.used() {
                 // One write: lines of several ranks must not mix.
                 let _ = std::io::stderr().write_all(format!("rustmx stats:{line}\n").as_bytes());
             }
