@@ -84,6 +84,8 @@ table! {
     numbers {
         /// Print one line of counters to standard error when an endpoint that was used closes.
         stats: Kind::Bool, 0, 0, 1;
+        /// What an endpoint that was used tells on standard error when it closes: how much went which way, what was refused and why; used: ways that were used only; json: an object a line.
+        explain: Kind::Choice(&["0", "1", "used", "json"]), 0, 0, 3;
         /// Bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
         ring_size: Kind::Bytes, 24 << 10, 8 << 10, 1 << 20;
         /// Longest message that travels as one record; longer ones are streamed in fragments.

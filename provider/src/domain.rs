@@ -66,7 +66,7 @@ mod shared;
 mod sleep;
 
 pub use deferred::{Deferral, Tell, Work};
-pub use explain::{Movement, Plan};
+pub use explain::{Movement, Plan, Telling};
 pub use sleep::Nap;
 
 use deferred::Deferred;

@@ -6,7 +6,7 @@ mod common;
 use common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, process, run, seg, watchdog};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustmx::config::force::Forced;
-use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, UserSeg};
+use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, Telling, UserSeg};
 use std::sync::{Arc, Mutex};
 
 fn config(list: &str) -> Config {
@@ -200,6 +200,11 @@ fn refused() {
     assert_eq!((s.stream, s.syscall), (3, 0), "{s:?}");
     let plan = node.domain.ep_plan(node.ep, to, Movement::Message, 100_000);
     assert!(plan.is_err() || plan.is_ok_and(|p| p.how == "stream" && p.why.contains("EPERM")));
+    let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
+    let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
+    assert_eq!(refused.len(), 1, "{told}");
+    let wanted = format!("send to process {}, 4096 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
+    assert!(refused[0].contains(&wanted) && refused[0].contains("(EPERM: ptrace_scope, seccomp or user namespaces)"), "{told}");
     let said = ear.0.lock().expect("ear");
     let warned: Vec<_> = said.iter().filter(|(level, text)| *level == LogLevel::Warn && text.contains("PROTOCOL")).collect();
     assert_eq!(warned.len(), 1, "{said:?}");
@@ -208,4 +213,67 @@ fn refused() {
         text.contains("FI_RUSTMX_PROTOCOL=syscall:4k-") && text.contains(&format!("process {} (EPERM", other.pid())),
         "{text}"
     );
+}
+
+/// The row of a history for one way and kind of peer.
+#[track_caller]
+fn row<'a>(told: &'a str, words: &[&str]) -> &'a str {
+    let has = |line: &&str| words.iter().all(|w| line.split_whitespace().any(|x| x == *w));
+    let found: Vec<&str> = told.lines().filter(has).collect();
+    assert_eq!(found.len(), 1, "{words:?} in\n{told}");
+    found[0]
+}
+
+#[test]
+fn what_went_is_told_by_row_and_kind_of_peer() {
+    let _dog = watchdog("told", 30);
+    let (mut a, mut b) = pair("eager:300-400,stream:5k-6k");
+    assert_eq!(a.domain.ep_history(a.ep, Telling::All).expect("told"), "", "not used yet");
+    exchange(&mut a, &mut b, &[0, 232, 350, 5 << 10, 5 << 10]);
+    let (mut out, mut into) = ([1u8; 100], [0u8; 100]);
+    let to_itself = a.av.insert(&a.name());
+    a.recv(Want::tag(1), &mut into).expect("recv");
+    a.send(Msg::new(to_itself, 1), &mut out).expect("send");
+    run(&mut [&mut a], &[2]);
+    let all = a.domain.ep_history(a.ep, Telling::All).expect("told");
+    assert!(row(&all, &["host", "inline", "232"]).contains(" 4 times           464 bytes"), "{all}");
+    assert!(row(&all, &["host", "eager", "300", "400", "2", "700", "(forced)"]).contains("one copy in"), "{all}");
+    row(&all, &["host", "stream", "5120", "6144", "4", "20480", "(forced)"]);
+    row(&all, &["itself", "inline", "1", "100"]);
+    row(&all, &["host", "syscall", "131072", "max", "0"]);
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    assert_eq!(used.lines().count(), 5, "{used}");
+    let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
+    assert_eq!(json.lines().count(), all.lines().count() - 1);
+    let line = json.lines().find(|l| l.contains("\"bytes\":20480")).expect("the streams");
+    assert!(line.starts_with("{\"rustmx\":\"explain\",\"process\":") && line.ends_with('}'), "{line}");
+    assert!(
+        line.contains("\"from\":5120,\"to\":6144,\"protocol\":\"stream\"") && line.contains("\"forced\":true,\"count\":4"),
+        "{line}"
+    );
+}
+
+/// Sends itself a word and closes, with an explanation.
+fn talker() {
+    let explained = Config { explain: 2, ..Config::default() };
+    let (mut node, mut out, mut into) = (Node::with(explained, attr()), [1u8; 7], [0u8; 7]);
+    let to = node.av.insert(&node.name());
+    node.recv(Want::tag(1), &mut into).expect("recv");
+    node.send(Msg::new(to, 1), &mut out).expect("send");
+    run(&mut [&mut node], &[2]);
+    node.domain.ep_close(node.ep).expect("closed");
+}
+
+#[test]
+fn a_closing_endpoint_tells_on_standard_error() {
+    if process::role().is_some() {
+        return talker();
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().expect("own path"));
+    again.args(["--exact", "a_closing_endpoint_tells_on_standard_error", "--nocapture"]).env("RUSTMX_TEST_ROLE", "talker");
+    let out = again.output().expect("run");
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{told}");
+    assert_eq!(told.lines().filter(|l| l.starts_with("rustmx explain: process")).count(), 1, "{told}");
+    row(&told, &["send", "itself", "inline", "7"]);
 }

@@ -4,17 +4,6 @@ use super::Endpoint;
 use super::rma::target;
 use crate::mem::remote;
 use crate::types::{PeerId, ProtoId};
-use rustix::io::Errno;
-
-/// What an error of the kernel means where one process wants to reach another's memory.
-fn cause(errno: Errno) -> String {
-    match errno {
-        Errno::PERM | Errno::ACCESS => "EPERM: ptrace_scope, seccomp or user namespaces".into(),
-        Errno::NOSYS => "ENOSYS: a seccomp filter, or a kernel without this system call".into(),
-        Errno::SRCH => "ESRCH: no process with this number is seen from here".into(),
-        other => format!("error {} of the kernel, most likely a seccomp filter", other.raw_os_error()),
-    }
-}
 
 impl Endpoint {
     /// What the kernel says now about reading a peer's memory.
@@ -25,7 +14,7 @@ impl Endpoint {
             return format!("the kernel cannot be asked for the memory of {process}: its number or its table is not known");
         };
         match remote::ask(target.pid, target.table.address) {
-            Err(errno) => format!("the kernel does not let this process read the memory of {process} ({})", cause(errno)),
+            Err(errno) => format!("the kernel does not let this process read the memory of {process} ({})", remote::cause(errno)),
             Ok(()) => format!("the kernel does not let {process} read the memory of this process, nor this process write there"),
         }
     }

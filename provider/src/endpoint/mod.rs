@@ -12,7 +12,7 @@
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
 //! | `plan.rs` | how an operation would go, and why |
-//! | `tally.rs`, `explain.rs` | what went which way to a peer; why, for people |
+//! | `tally.rs`, `explain.rs`, `history.rs` | what went which way to a peer; why; both told at the end |
 //! | `report.rs` | the one place where operations become completions |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
@@ -25,6 +25,7 @@ mod contact;
 mod crowd;
 mod depart;
 mod explain;
+mod history;
 mod peers;
 mod plan;
 mod progress;
@@ -36,6 +37,7 @@ mod shared;
 mod sleep;
 mod tally;
 
+pub use history::Telling;
 pub use plan::{Movement, Plan};
 pub use recv::RecvArgs;
 pub use report::Out;

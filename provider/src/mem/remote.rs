@@ -193,6 +193,17 @@ pub fn ask(pid: u32, from: u64) -> Result<(), rustix::io::Errno> {
     }
 }
 
+/// What an error of [`ask`] means, in words.
+pub fn cause(errno: rustix::io::Errno) -> String {
+    use rustix::io::Errno;
+    match errno {
+        Errno::PERM | Errno::ACCESS => "EPERM: ptrace_scope, seccomp or user namespaces".into(),
+        Errno::NOSYS => "ENOSYS: a seccomp filter, or a kernel without this system call".into(),
+        Errno::SRCH => "ESRCH: no process with this number is seen from here".into(),
+        other => format!("error {} of the kernel, most likely a seccomp filter", other.raw_os_error()),
+    }
+}
+
 /// Writes private bytes to an address of this process, which need not be mapped.
 pub fn store_own(to: u64, bytes: &[u8]) -> Result<(), NoAccess> {
     let (mut done, me) = (0, std::process::id());
