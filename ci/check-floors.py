@@ -309,12 +309,15 @@ def check_tree(root):
         check_unsafe(report, source, source.name in fence)
     for source in shell:
         check_unsafe(report, source, True)
-    for source in engine + shell:
+    tool = load(root, "cli/src")
+    for source in tool:
+        check_unsafe(report, source, source.name in {f"cli/src/{name}" for name in rules["fence"].get("command", [])})
+    for source in engine + shell + tool:
         check_size(report, source, rules["size"])
         vague = VAGUE & set(pathlib.Path(source.name).with_suffix("").parts)
         if vague:
             report.violation("name", source.name, f"`{vague.pop()}` says nothing")
-    for folder in ("provider/tests", "provider/benches", "capi/tests"):
+    for folder in ("provider/tests", "provider/benches", "capi/tests", "cli/tests"):
         for path in sorted((root / folder).rglob("*.rs")):
             source = Source(root, path)
             check_unsafe(report, source, None)

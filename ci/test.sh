@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
 
-all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build mpi suites)
+all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build cli mpi suites)
 
 describe() {
   case $1 in
@@ -43,6 +43,7 @@ describe() {
     aarch64) echo "the workspace compiles for aarch64" ;;
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     build) echo "the release library" ;;
+    cli) echo "the command rustmx as it is shipped: explain, and a short comparison with its page" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
   esac
@@ -145,6 +146,13 @@ step_aarch64() {
 step_budget() { ci/budget.sh; }
 
 step_build() { cargo build --release -p rustmx-fi; }
+
+step_cli() {
+  local command=$CARGO_TARGET_DIR/release/rustmx page=$logs/compare.html
+  cargo build --release -p rustmx-cli && "$command" explain || return
+  [ "$(nproc)" -ge 2 ] || skip "rustmx compare needs two cores" || return
+  "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page"
+}
 
 step_mpi() {
   local options=(--lib-dir "$CARGO_TARGET_DIR/release")

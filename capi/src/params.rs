@@ -12,7 +12,8 @@ use std::ffi::{CStr, CString};
 /// Registers every parameter with one libfabric.
 pub(crate) fn define(libfabric: &Libfabric) {
     for p in PARAMS {
-        let help = format!("{} ({}; default: {})", p.help.trim_end_matches('.'), p.range(), p.show(p.default));
+        let default = Some(p.default()).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
+        let help = format!("{} ({}; default: {default})", p.help.trim_end_matches('.'), p.range());
         let (Ok(name), Ok(help)) = (CString::new(p.name), CString::new(help)) else { continue };
         // Strings throughout: libfabric's own parsers know no units.
         // SAFETY: libfabric copies both texts; the format is "%s".
@@ -50,6 +51,7 @@ pub(crate) fn read(libfabric: Option<&Libfabric>, log: &Log) -> Config {
             complaints.push(complaint);
         }
     }
+    complaints.extend(rustmx::select::complaint(&config));
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     complaints.extend(names.filter(|n| n.starts_with(ENV_PREFIX)).filter_map(|n| unknown_variable(&n)));
     let mut shown = false;
@@ -62,8 +64,8 @@ pub(crate) fn read(libfabric: Option<&Libfabric>, log: &Log) -> Config {
     if !shown && !complaints.is_empty() {
         eprintln!("rustmx: {}", complaints.join("; "));
     }
-    for p in PARAMS.iter().filter(|p| p.get(&config) != p.default) {
-        log.say(LogLevel::Info, LogSubsystem::Core, || format!("{}={}", p.env(), p.show(p.get(&config))));
+    for p in PARAMS.iter().filter(|p| p.is_set(&config)) {
+        log.say(LogLevel::Info, LogSubsystem::Core, || format!("{}={}", p.env(), p.value(&config)));
     }
     config
 }

@@ -97,7 +97,7 @@ fn messages_with_little_room() {
     let mut c = stock(build("messages", "narrow", &["-lfabric"]));
     let sizes = ["ring_size", "eager_max", "fragment", "eager_window", "hot_peers"];
     for p in rustmx::config::PARAMS.iter().filter(|p| sizes.contains(&p.name)) {
-        c.env(p.env(), p.show(p.min));
+        c.env(p.env(), p.limits().expect("a number").0);
     }
     says_ok(&mut c);
 }

@@ -50,7 +50,10 @@ fn mistakes_in_variables_are_told_once() {
     assert!(!quiet.contains("FI_RUSTMX"), "{quiet}");
     let mistaken = || {
         let mut c = stock("fi_info");
-        c.args(["-p", "rustmx"]).env("FI_RUSTMX_EAGER_MXA", "2k").env("FI_RUSTMX_RING_SIZE", "7");
+        c.args(["-p", "rustmx"])
+            .env("FI_RUSTMX_EAGER_MXA", "2k")
+            .env("FI_RUSTMX_RING_SIZE", "7")
+            .env("FI_RUSTMX_PROTOCOL", "steam,eager:0-1m");
         c
     };
     let out = run(&mut mistaken(), LIMIT);
@@ -59,6 +62,10 @@ fn mistakes_in_variables_are_told_once() {
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
     assert!(
         complaint.contains("did you mean FI_RUSTMX_EAGER_MAX?") && complaint.contains("FI_RUSTMX_RING_SIZE=7"),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("did you mean stream?") && complaint.contains("`eager:0-1m`: eager carries at most"),
         "{complaint}"
     );
     // Where the log is shown, it is there and not on a line of its own.

@@ -1,5 +1,12 @@
 //! THE table of tunables. Registration with libfabric, parsing, the README's rows and the
 //! misspelling check are loops over [`PARAMS`]; nothing else knows a parameter's name.
+//!
+//! Most values are numbers with limits. A value that a number cannot say has a type of its own, a `Text` row, and reads and
+//! shows itself.
+
+pub mod force;
+
+use force::Forced;
 
 /// How a parameter's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +21,8 @@ pub enum Kind {
     Millis,
     /// One of the listed words; the value is the word's index.
     Choice(&'static [&'static str]),
+    /// Text that is read into a value of its own type; what is allowed, in words.
+    Text(&'static str),
 }
 
 /// One row of the table.
@@ -22,64 +31,90 @@ pub struct Param {
     pub name: &'static str,
     /// How its text is read.
     pub kind: Kind,
-    /// Value when unset or unusable.
-    pub default: u64,
-    /// Smallest allowed value.
-    pub min: u64,
-    /// Largest allowed value.
-    pub max: u64,
     /// What it does, in one sentence.
     pub help: &'static str,
-    get: fn(&Config) -> u64,
-    set: fn(&mut Config, u64),
+    place: Place,
+}
+
+/// Where a value is kept.
+enum Place {
+    /// A number within limits.
+    Number { default: u64, min: u64, max: u64, get: fn(&Config) -> u64, set: fn(&mut Config, u64) },
+    /// A value that is empty by default. `set` returns what of the text it could not use.
+    Text { get: fn(&Config) -> String, set: fn(&mut Config, &str) -> Vec<String> },
 }
 
 macro_rules! table {
-    ($( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr; )*) => {
-        /// The values in force for one process. Plain numbers; units as in [`PARAMS`].
+    (
+        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr; )* }
+        texts { $( $(#[doc = $text_help:literal])+ $text:ident : $type:ty, $allowed:literal; )* }
+    ) => {
+        /// The values in force for one process. Numbers have units as in [`PARAMS`].
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct Config { $( $(#[doc = $help])+ pub $field: u64, )* }
+        pub struct Config {
+            $( $(#[doc = $help])+ pub $field: u64, )*
+            $( $(#[doc = $text_help])+ pub $text: $type, )*
+        }
 
         impl Default for Config {
-            fn default() -> Self { Config { $( $field: $default, )* } }
+            fn default() -> Self { Config { $( $field: $default, )* $( $text: Default::default(), )* } }
         }
 
         /// Every tunable, in the order the documentation lists them.
         pub static PARAMS: &[Param] = &[ $( Param {
-            name: stringify!($field), kind: $kind, default: $default, min: $min, max: $max,
-            help: concat!($($help),+).trim_ascii(),
-            get: |c| c.$field, set: |c, v| c.$field = v,
+            name: stringify!($field), kind: $kind, help: concat!($($help),+).trim_ascii(),
+            place: Place::Number {
+                default: $default, min: $min, max: $max, get: |c| c.$field, set: |c, v| c.$field = v,
+            },
+        }, )* $( Param {
+            name: stringify!($text), kind: Kind::Text($allowed), help: concat!($($text_help),+).trim_ascii(),
+            place: Place::Text {
+                get: |c| c.$text.to_string(),
+                set: |c, text| {
+                    let (value, complaints) = <$type>::parse(text);
+                    c.$text = value;
+                    complaints
+                },
+            },
         }, )* ];
     };
 }
 
 table! {
-    /// Print one line of counters to standard error when an endpoint that was used closes.
-    stats: Kind::Bool, 0, 0, 1;
-    /// Bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
-    ring_size: Kind::Bytes, 24 << 10, 8 << 10, 1 << 20;
-    /// Longest message that travels as one record; longer ones are streamed in fragments.
-    eager_max: Kind::Bytes, 4 << 10, 232, 60 << 10;
-    /// Payload bytes of one fragment of a streamed message.
-    fragment: Kind::Bytes, 4 << 10, 256, 60 << 10;
-    /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
-    eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
-    /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
-    hot_peers: Kind::Count, 8, 1, 64;
-    /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-    syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30;
-    /// Shortest such message that sender and receiver copy together, each a part.
-    share_min: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
-    /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
-    cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
-    /// How long first contact with a peer may take before the operations that wait for it fail.
-    connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
-    /// How long closing an endpoint may wait to hand over what it accepted.
-    close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
-    /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
-    yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
-    /// Idle polls in a row before the first yield, when yielding.
-    spin: Kind::Count, 20, 0, 1_000_000;
+    numbers {
+        /// Print one line of counters to standard error when an endpoint that was used closes.
+        stats: Kind::Bool, 0, 0, 1;
+        /// What an endpoint that was used tells on standard error when it closes: how much went which way, what was refused and why; used: ways that were used only; json: an object a line.
+        explain: Kind::Choice(&["0", "1", "used", "json"]), 0, 0, 3;
+        /// Bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
+        ring_size: Kind::Bytes, 24 << 10, 8 << 10, 1 << 20;
+        /// Longest message that travels as one record; longer ones are streamed in fragments.
+        eager_max: Kind::Bytes, 4 << 10, 232, 60 << 10;
+        /// Payload bytes of one fragment of a streamed message.
+        fragment: Kind::Bytes, 4 << 10, 256, 60 << 10;
+        /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
+        eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
+        /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
+        hot_peers: Kind::Count, 8, 1, 64;
+        /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
+        syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30;
+        /// Shortest such message that sender and receiver copy together, each a part.
+        share_min: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
+        /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
+        cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
+        /// How long first contact with a peer may take before the operations that wait for it fail.
+        connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
+        /// How long closing an endpoint may wait to hand over what it accepted.
+        close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
+        /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
+        yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
+        /// Idle polls in a row before the first yield, when yielding.
+        spin: Kind::Count, 20, 0, 1_000_000;
+    }
+    texts {
+        /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
+        protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both)";
+    }
 }
 
 /// The environment prefix of every parameter.
@@ -91,17 +126,42 @@ impl Param {
         format!("{ENV_PREFIX}{}", self.name.to_ascii_uppercase())
     }
 
-    /// The current value in `config`.
-    pub fn get(&self, config: &Config) -> u64 {
-        (self.get)(config)
+    /// The value in `config`, as a user would write it.
+    pub fn value(&self, config: &Config) -> String {
+        match self.place {
+            Place::Number { get, .. } => self.show(get(config)),
+            Place::Text { get, .. } => get(config),
+        }
     }
 
-    /// A value as a user would write it.
-    pub fn show(&self, value: u64) -> String {
+    /// The default, as a user would write it; empty for texts.
+    pub fn default(&self) -> String {
+        match self.place {
+            Place::Number { default, .. } => self.show(default),
+            Place::Text { .. } => String::new(),
+        }
+    }
+
+    /// The smallest allowed value and the largest, as a user would write them; `None` for texts.
+    pub fn limits(&self) -> Option<(String, String)> {
+        match self.place {
+            Place::Number { min, max, .. } => Some((self.show(min), self.show(max))),
+            Place::Text { .. } => None,
+        }
+    }
+
+    /// Whether `config` says something else than the default.
+    pub fn is_set(&self, config: &Config) -> bool {
+        match self.place {
+            Place::Number { default, get, .. } => get(config) != default,
+            Place::Text { get, .. } => !get(config).is_empty(),
+        }
+    }
+
+    fn show(&self, value: u64) -> String {
         match self.kind {
             Kind::Bool => if value != 0 { "yes" } else { "no" }.into(),
-            Kind::Bytes if value != 0 && value.is_multiple_of(1 << 20) => format!("{}m", value >> 20),
-            Kind::Bytes if value != 0 && value.is_multiple_of(1 << 10) => format!("{}k", value >> 10),
+            Kind::Bytes => show_bytes(value),
             Kind::Choice(words) => words[value as usize].into(),
             _ => value.to_string(),
         }
@@ -109,31 +169,46 @@ impl Param {
 
     /// What values are allowed, in words.
     pub fn range(&self) -> String {
-        match self.kind {
-            Kind::Bool => "yes or no".into(),
-            Kind::Choice(words) => words.join(", "),
-            _ => format!("{} to {}", self.show(self.min), self.show(self.max)),
+        match (self.kind, self.limits()) {
+            (Kind::Bool, _) => "yes or no".into(),
+            (Kind::Choice(words), _) => words.join(", "),
+            (Kind::Text(words), _) => words.into(),
+            (_, limits) => limits.map_or(String::new(), |(min, max)| format!("{min} to {max}")),
         }
     }
 
-    /// Reads `text` into `config`. On failure `config` keeps the default and the error is a
-    /// sentence for the user.
+    /// Reads `text` into `config`.
+    ///
+    /// # Errors
+    /// A sentence for the user. Then `config` has the default, or what of a list makes sense.
     pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
+        let (default, min, max, set) = match self.place {
+            Place::Number { default, min, max, set, .. } => (default, min, max, set),
+            Place::Text { set, .. } => {
+                let complaints = set(config, text);
+                return if complaints.is_empty() { Ok(()) } else { Err(self.ignored(text, &complaints)) };
+            }
+        };
         match self.parse(text) {
-            Some(v) if (self.min..=self.max).contains(&v) => {
-                (self.set)(config, v);
+            Some(v) if (min..=max).contains(&v) => {
+                set(config, v);
                 Ok(())
             }
             _ => {
-                (self.set)(config, self.default);
+                set(config, default);
                 Err(format!(
                     "{}={text} is not usable (allowed: {}); using the default, {}",
                     self.env(),
                     self.range(),
-                    self.show(self.default)
+                    self.show(default)
                 ))
             }
         }
+    }
+
+    /// The sentence for a text of which parts are not used, and why.
+    fn ignored(&self, text: &str, complaints: &[String]) -> String {
+        format!("{}={text}: ignored is {}", self.env(), complaints.join("; "))
     }
 
     fn parse(&self, text: &str) -> Option<u64> {
@@ -146,18 +221,32 @@ impl Param {
             },
             Kind::Choice(words) => words.iter().position(|w| *w == t).map(|i| i as u64),
             Kind::Count | Kind::Millis => t.parse().ok(),
-            Kind::Bytes => {
-                let digits = t.trim_end_matches(['k', 'm', 'g']);
-                let shift = match &t[digits.len()..] {
-                    "" => 0,
-                    "k" => 10,
-                    "m" => 20,
-                    "g" => 30,
-                    _ => return None,
-                };
-                digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-            }
+            Kind::Bytes => parse_bytes(&t),
+            Kind::Text(_) => None,
         }
+    }
+}
+
+/// A number of bytes from its text in lower case; `k`, `m`, `g` (powers of 1024) may follow the digits.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['k', 'm', 'g']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// A number of bytes as a user would write it.
+pub fn show_bytes(bytes: u64) -> String {
+    match bytes {
+        0 => "0".into(),
+        n if n.is_multiple_of(1 << 20) => format!("{}m", n >> 20),
+        n if n.is_multiple_of(1 << 10) => format!("{}k", n >> 10),
+        n => n.to_string(),
     }
 }
 
@@ -192,9 +281,13 @@ mod tests {
     fn defaults_are_in_range_and_round_trip() {
         let mut c = Config::default();
         for p in PARAMS {
-            assert!((p.min..=p.max).contains(&p.default), "{}", p.name);
-            p.parse_into(&mut c, &p.show(p.default)).expect(p.name);
-            assert_eq!(p.get(&c), p.default, "{}", p.name);
+            assert!(!p.is_set(&c), "{}", p.name);
+            p.parse_into(&mut c, &p.default()).expect(p.name);
+            assert_eq!(p.value(&c), p.default(), "{}", p.name);
+            for limit in p.limits().into_iter().flat_map(|(min, max)| [min, max]) {
+                p.parse_into(&mut c, &limit).expect(p.name);
+                p.parse_into(&mut c, &p.default()).expect(p.name);
+            }
             assert!(!p.help.is_empty() && p.help.ends_with('.'), "{}", p.name);
         }
         assert_eq!(c, Config::default());
@@ -207,10 +300,21 @@ mod tests {
         assert_eq!(c.ring_size, 65536);
         for bad in ["1", "99g", "x", "", "-1", "12kk", "18446744073709551615g"] {
             assert!(param("ring_size").parse_into(&mut c, bad).is_err(), "{bad}");
-            assert_eq!(c.ring_size, param("ring_size").default, "{bad}");
+            assert_eq!(c.ring_size, Config::default().ring_size, "{bad}");
         }
         param("yield_when_idle").parse_into(&mut c, "Never").expect("choice");
         assert_eq!(c.yield_when_idle, 1);
+    }
+
+    #[test]
+    fn of_a_list_the_sensible_parts_are_kept() {
+        let mut c = Config::default();
+        let p = param("protocol");
+        let why = p.parse_into(&mut c, "stream:4k-64k,nonsense").expect_err("complaint");
+        assert!(why.starts_with("FI_RUSTMX_PROTOCOL=stream:4k-64k,nonsense: ignored is `nonsense`"), "{why}");
+        assert_eq!((p.value(&c), p.is_set(&c)), ("stream:4k-64k".into(), true));
+        p.parse_into(&mut c, "").expect("the table");
+        assert_eq!(c, Config::default());
     }
 
     #[test]

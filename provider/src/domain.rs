@@ -58,7 +58,7 @@ mod shared;
 mod sleep;
 
 pub use deferred::{Deferral, Tell, Work};
-pub use explain::{Movement, Plan};
+pub use explain::{Movement, Plan, Telling};
 pub use sleep::Nap;
 
 use deferred::Deferred;
@@ -238,7 +238,7 @@ impl Domain {
 
     /// What an endpoint did so far.
     pub fn ep_stats(&self, ep: EpId) -> Result<Stats> {
-        Ok(*self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
+        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
     }
 
     /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.

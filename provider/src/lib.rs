@@ -39,7 +39,7 @@ pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
     completion::waiter::Waiter,
     config::Config,
-    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Work},
+    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Telling, Work},
     endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},

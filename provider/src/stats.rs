@@ -1,4 +1,5 @@
-//! THE list of counters: plain numbers that the owner of an endpoint increments, always on.
+//! THE list of counters: plain numbers, always on. What went to peers is counted beside each peer (`endpoint/tally.rs`) and added up
+//! when somebody asks; the owner of an endpoint increments the rest.
 
 use crate::types::ProtoId;
 
@@ -65,15 +66,14 @@ counters! {
 }
 
 impl Stats {
-    /// Counts a message that went by `proto`.
-    #[inline]
-    pub fn count_sent(&mut self, proto: ProtoId) {
-        self.sent += 1;
+    /// Adds messages that went by `proto`.
+    pub fn add_sent(&mut self, proto: ProtoId, messages: u64) {
+        self.sent += messages;
         match proto {
-            ProtoId::Inline => self.inline += 1,
-            ProtoId::Eager => self.eager += 1,
-            ProtoId::Stream => self.stream += 1,
-            ProtoId::Syscall => self.syscall += 1,
+            ProtoId::Inline => self.inline += messages,
+            ProtoId::Eager => self.eager += messages,
+            ProtoId::Stream => self.stream += messages,
+            ProtoId::Syscall => self.syscall += messages,
         }
     }
 

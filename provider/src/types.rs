@@ -294,6 +294,18 @@ pub enum ProtoId {
     Syscall,
 }
 
+impl ProtoId {
+    /// Its name, as counters and tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProtoId::Inline => "inline",
+            ProtoId::Eager => "eager",
+            ProtoId::Stream => "stream",
+            ProtoId::Syscall => "syscall",
+        }
+    }
+}
+
 /// Longest message of the inject calls: what an inline record holds.
 pub const INJECT_MAX: usize = 232;
 /// Segments that one call may name.

@@ -7,7 +7,6 @@ mod common;
 use common::process::{self, Copy, copy, hear, say};
 use common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, footprint, pattern, seg, watchdog};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::thread::CapabilitySet;
 use rustmx::{Access, Addr, CompFlags, Error, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
 use std::time::{Duration, Instant};
 
@@ -516,7 +515,7 @@ fn the_kernel_changes_its_mind_in_mid_job() {
 fn refused_in_mid_job() {
     let _dog = watchdog("changes its mind", 60);
     // Whoever may trace everybody (root) is not refused: this thread gives that up.
-    give_up_tracing();
+    process::give_up_tracing();
     let mut other = start("reserved");
     let mut a = Node::new();
     let to = peer(&a, &other.hear());
@@ -566,13 +565,6 @@ const LONG: usize = 1_000_000;
 /// Long messages of a phase, each way.
 const ECHOES: usize = 4;
 
-/// Gives up the right to trace whoever runs as the same user.
-fn give_up_tracing() {
-    let mut can = rustix::thread::capabilities(None).expect("capabilities");
-    can.effective.remove(CapabilitySet::SYS_PTRACE);
-    rustix::thread::set_capabilities(None, can).expect("one may always have less");
-}
-
 /// Answers long messages with themselves, and makes the kernel more and more unkind.
 fn echo(name: &str) {
     let mut node = Node::new();
@@ -590,7 +582,7 @@ fn echo(name: &str) {
         say(&format!("{} {}", stats.stored, stats.declined));
         match hear().as_str() {
             "close" => set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that"),
-            "give up" => give_up_tracing(),
+            "give up" => process::give_up_tracing(),
             _ => return,
         }
     }
@@ -616,7 +608,7 @@ fn the_kernel_forbids_one_side_and_then_both() {
 
 fn forbidden_by_and_by() {
     let _dog = watchdog("forbids", 60);
-    give_up_tracing();
+    process::give_up_tracing();
     let mut node = Node::new();
     let mut other = start(&format!("echo {}", node.name()));
     let to = peer(&node, &other.hear());

@@ -9,7 +9,8 @@ fn parameters_are_those_of_the_table() {
     let text = std::fs::read_to_string(path).expect("README.md");
     let mut table = String::from("\n| variable | default | allowed | what it does |\n|---|---|---|---|\n");
     for p in PARAMS {
-        let row = (p.env(), p.show(p.default), p.range(), p.help);
+        let default = Some(p.default()).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
+        let row = (p.env(), default, p.range(), p.help);
         writeln!(table, "| `{}` | {} | {} | {} |", row.0, row.1, row.2, row.3).expect("text");
     }
     let (head, rest) = text.split_once("config.rs -->\n").expect("begin marker");

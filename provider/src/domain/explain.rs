@@ -1,7 +1,7 @@
 //! What the domain tells about itself: counters, and how an operation would go (`capi` hands both to C, see `include/`).
 
 use super::Domain;
-pub use crate::endpoint::{Movement, Plan};
+pub use crate::endpoint::{Movement, Plan, Telling};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::types::{Addr, EpId};
@@ -15,8 +15,16 @@ impl Domain {
         self.eps.get_mut(ep.0).ok_or(Error::Invalid)?.plan(to, what, len)
     }
 
+    /// What an endpoint did so far: which way how much went, what was refused and why, in whole lines; empty if it was not used.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such endpoint.
+    pub fn ep_history(&self, ep: EpId, telling: Telling) -> Result<String> {
+        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.history(telling))
+    }
+
     /// What the open endpoints did so far, together.
     pub fn stats(&self) -> Stats {
-        self.eps.iter().fold(Stats::default(), |sum, (_, ep)| sum.plus(ep.stats()))
+        self.eps.iter().fold(Stats::default(), |sum, (_, ep)| sum.plus(&ep.stats()))
     }
 }

@@ -14,7 +14,7 @@ use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, PeerId};
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{Header, Kind, flag};
 use slab::Slab;
 
 /// Records taken from one ring before the others get their turn, while they come in a row.
@@ -140,6 +140,7 @@ impl Desk<'_> {
             }
             Kind::Cts => match peer.copies.on_cts(&header)? {
                 Some(Returned { iov, total, wanted, req }) => {
+                    peer.tally.came_back(total, header.flags & flag::FORBIDDEN != 0);
                     peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
                 }
                 None => peer.streams.on_cts(&header)?,

@@ -240,6 +240,9 @@ impl Endpoint {
     /// From now on the peer's memory may be tried.
     fn try_memory(&mut self, id: PeerId) {
         let peer = self.peers.get_mut(id);
+        if self.config.cma == 0 {
+            peer.copies.share_between(&self.selection.share_borders());
+        }
         open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
     }
 

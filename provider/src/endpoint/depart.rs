@@ -4,7 +4,7 @@ use super::peers::Contact;
 use super::recv::{self, Wanted};
 use super::report::{Culprit, FailedRecv};
 use super::shared::Left;
-use super::{Endpoint, HeldMsg, Out, contact};
+use super::{Endpoint, HeldMsg, Out, Telling, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
 use crate::request::SendReq;
@@ -207,11 +207,15 @@ impl Endpoint {
             if let Some(service) = name.service() {
                 contact::free_service(service);
             }
-            let line = self.stats.line();
+            let stats = self.stats();
+            let line = stats.line();
             self.log.info(|| format!("endpoint {name} closes:{line}"));
-            if self.config.stats != 0 && self.stats.used() {
+            if self.config.stats != 0 && stats.used() {
                 // One write: lines of several ranks must not mix.
                 let _ = std::io::stderr().write_all(format!("rustmx stats:{line}\n").as_bytes());
+            }
+            if let Some(telling) = Telling::of(self.config.explain) {
+                let _ = std::io::stderr().write_all(self.history(telling).as_bytes());
             }
         }
         self.door = None;

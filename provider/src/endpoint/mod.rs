@@ -12,6 +12,7 @@
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
 //! | `plan.rs` | how an operation would go, and why |
+//! | `tally.rs`, `explain.rs`, `history.rs` | what went which way to a peer; why; both told at the end |
 //! | `report.rs` | the one place where operations become completions |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
@@ -23,6 +24,8 @@ mod books;
 mod contact;
 mod crowd;
 mod depart;
+mod explain;
+mod history;
 mod peers;
 mod plan;
 mod progress;
@@ -32,7 +35,9 @@ mod rma;
 mod send;
 mod shared;
 mod sleep;
+mod tally;
 
+pub use history::Telling;
 pub use plan::{Movement, Plan};
 pub use recv::RecvArgs;
 pub use report::Out;
@@ -155,6 +160,7 @@ pub struct Endpoint {
     /// The nap that peers are told of; 0: awake (`sleep.rs`).
     nap: u64,
     crowd: Crowd,
+    /// What is not counted by peer.
     stats: Stats,
 }
 
@@ -278,8 +284,12 @@ impl Endpoint {
     }
 
     /// What it did so far.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.stats;
+        for id in self.peers.ids() {
+            self.peers.get(id).tally.add_to(&mut stats, &self.selection);
+        }
+        stats
     }
 
     fn own_bell(&mut self) -> Result<&OwnBell> {

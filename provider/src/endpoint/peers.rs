@@ -5,6 +5,7 @@
 //! that is somebody already known, the contact's peer is an *alias*: its link stays, its messages count as the other's (`canonical`).
 
 use super::send::Waiting;
+use super::tally::Tallies;
 use crate::error::{Error, Result};
 use crate::peer::av::BoundVector;
 use crate::peer::name::{Identity, Name};
@@ -63,6 +64,10 @@ pub(super) struct Peer {
     pub last_active: u64,
     /// Unexpected messages that came over this link.
     pub held: usize,
+    /// What went to it, and how.
+    pub tally: Tallies,
+    /// Why the kernel does not copy, once it has refused.
+    pub refusal: Option<String>,
     /// Its handle, and the vector's epoch for which that holds.
     addr: (u64, Addr),
 }
@@ -90,6 +95,8 @@ impl Peer {
             hot: false,
             last_active: 0,
             held: 0,
+            tally: Tallies::default(),
+            refusal: None,
             addr: (u64::MAX, Addr::UNSPEC),
         }
     }

@@ -30,15 +30,6 @@ pub struct Plan {
     pub why: String,
 }
 
-fn name(proto: ProtoId) -> &'static str {
-    match proto {
-        ProtoId::Inline => "inline",
-        ProtoId::Eager => "eager",
-        ProtoId::Stream => "stream",
-        ProtoId::Syscall => "syscall",
-    }
-}
-
 impl Endpoint {
     /// How `len` bytes would go to the peer of a handle.
     ///
@@ -67,30 +58,26 @@ impl Endpoint {
     }
 
     fn plan_message(&self, peer: &Peer, len: usize) -> Plan {
-        let (sizes, row) = self.selection.row(len);
-        let table = format!("{} to {} bytes go {}: {}", sizes.0, sizes.1, name(row.proto), row.what);
+        let row = self.selection.row(len);
+        let sizes = (row.from, row.up_to);
+        let forced = if row.forced { " (FI_RUSTMX_PROTOCOL)" } else { "" };
+        let table = format!("{} to {} bytes go {}{forced}: {}", row.from, row.up_to, row.proto.name(), row.what());
         let credit = peer.link.as_ref().map(|l| l.credit());
-        match credit {
-            _ if row.proto == ProtoId::Syscall && peer.copies.is_refused() => Plan {
-                how: name(ProtoId::Stream),
-                sizes,
-                why: format!(
-                    "{table}; but the kernel lets neither this process nor the peer reach the other's memory, so this one goes as a \
-                     stream{}",
-                    state(peer)
+        let (how, but) = match credit {
+            _ if row.proto == ProtoId::Syscall && peer.copies.is_refused() => {
+                let why = peer.refusal.as_deref().unwrap_or("the kernel lets neither this process nor the peer reach the other's memory");
+                (ProtoId::Stream, format!("; but {why}, so this one goes as a stream"))
+            }
+            Some(left) if row.proto == ProtoId::Eager && left < len => (
+                ProtoId::Stream,
+                format!(
+                    "; but the receiver may be left only {left} further bytes without a receive (FI_RUSTMX_EAGER_WINDOW), so this \
+                     one waits here as a stream"
                 ),
-            },
-            Some(left) if row.proto == ProtoId::Eager && left < len => Plan {
-                how: name(ProtoId::Stream),
-                sizes,
-                why: format!(
-                    "{table}; but the receiver may be left only {left} further bytes without a receive \
-                     (FI_RUSTMX_EAGER_WINDOW), so this one waits here as a stream{}",
-                    state(peer)
-                ),
-            },
-            _ => Plan { how: name(row.proto), sizes, why: format!("{table}{}", state(peer)) },
-        }
+            ),
+            _ => (row.proto, String::new()),
+        };
+        Plan { how: how.name(), sizes, why: format!("{table}{but}{}", state(peer)) }
     }
 
     fn plan_memory(&self, peer: &Peer, what: Movement) -> Plan {

@@ -1,6 +1,7 @@
 //! Remote memory access and atomics: who does it, this endpoint alone or the target's engine; and what peers did to our memory.
 
 use super::peers::{Contact, gone};
+use super::tally::Deed;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
@@ -94,7 +95,8 @@ impl Endpoint {
         let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way, aside);
         match self.directly(id, args) {
             Outcome::Done(wants) => {
-                self.stats.direct += 1;
+                let deed = if args.write { Deed::WriteDirect } else { Deed::ReadDirect };
+                self.peers.get_mut(id).tally.deed(deed, len);
                 if wants || args.data.is_some() {
                     let task = Task::Event(args.write, args.data);
                     self.peers.get_mut(id).one_sided.start(task, args.places, req);
@@ -108,7 +110,8 @@ impl Endpoint {
                 self.one_sided_failed(out, id, &req, why);
             }
             Outcome::NotPossible => {
-                self.stats.one_sided += 1;
+                let deed = if args.write { Deed::WriteByEngine } else { Deed::ReadByEngine };
+                self.peers.get_mut(id).tally.deed(deed, len);
                 let task = match (args.write, inject) {
                     (true, true) => Task::Put(Payload::Own(copied(args.iov, len)), args.data),
                     (true, false) => Task::Put(Payload::Lent(args.iov.into()), args.data),
@@ -153,7 +156,7 @@ impl Endpoint {
         let ours = if operands { copied(args.operands, len) } else { Vec::new() };
         let theirs = if compares { copied(args.comparands, len) } else { Vec::new() };
         let to = UserIov::from(if results { args.results } else { &[] });
-        self.stats.atomics += 1;
+        self.peers.get_mut(id).tally.deed(Deed::Atomic, len);
         self.peers.get_mut(id).one_sided.start(Task::Atomic(args.order, ours, theirs, to), args.places, req);
         self.push(out, id);
         Ok(())
@@ -212,13 +215,15 @@ impl Endpoint {
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {
-            let (name, pid) = (peer.name, peer.pid);
+            let name = peer.name;
+            let why = self.ask_kernel(id);
             self.log.info(|| {
                 format!(
-                    "the kernel does not let this process reach the memory of {name} (process {pid}): its engine will do reads and \
-                     writes; see /proc/sys/kernel/yama/ptrace_scope, the container's seccomp profile, user namespaces"
+                    "{why}: the engine of {name} will do reads and writes; see /proc/sys/kernel/yama/ptrace_scope, the container's \
+                     seccomp profile, user namespaces"
                 )
             });
+            self.peers.get_mut(id).refusal.get_or_insert(why);
         }
         outcome
     }

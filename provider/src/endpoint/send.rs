@@ -4,6 +4,7 @@
 use super::crowd::{Crowd, Yields};
 use super::peers::{Contact, gone};
 use super::rma::target;
+use super::tally::{Tallies, Why};
 use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -11,10 +12,10 @@ use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
 use crate::protocol::syscall::{Copies, Declined, Ended};
 use crate::request::{Aside, Message, SendReq, Special};
-use crate::select::Selection;
-use crate::stats::Stats;
+use crate::select::Pick;
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
+use crate::wire::offer::pieces_of;
 
 /// One send, as the API passes it.
 pub struct SendArgs<'a> {
@@ -55,9 +56,7 @@ const BACKLOG: usize = 1024;
 /// somebody else who waits, and may lose its core in the middle of a chunk.
 pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, target: Option<Target>) {
     if config.cma == 0 {
-        let crowded = Yields::of(config).now(|| crowd.is_crowded());
-        let share_min = if crowded { u64::MAX } else { config.share_min };
-        copies.share_from(usize::try_from(share_min).unwrap_or(usize::MAX));
+        copies.set_crowded(config.protocol.parts().is_empty() && Yields::of(config).now(|| crowd.is_crowded()));
         copies.reach(target);
     }
 }
@@ -94,18 +93,33 @@ impl Waiting {
     }
 }
 
-/// Chooses a protocol for a message and starts it.
+/// Starts a message by the protocol that was chosen, or by another one if that cannot carry it, and counts it.
 #[inline]
 fn start(
-    selection: &Selection, stats: &mut Stats, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
+    pick: Pick, tally: &mut Tallies, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
 ) -> core::result::Result<Started, Refused> {
-    let mut proto = if msg.len <= INJECT_MAX { ProtoId::Inline } else { selection.choose(msg.len) };
-    let started = match proto {
-        ProtoId::Inline => Inline::start(wire, msg, req),
+    if pick.proto != ProtoId::Inline || pick.turned {
+        return start_longer(pick, tally, wire, msg, req);
+    }
+    let started = Inline::start(wire, msg, req)?;
+    tally.count(pick.row, msg.len);
+    Ok(started)
+}
+
+/// [`start`], out of the way of the protocol that counts nanoseconds.
+#[inline(never)]
+fn start_longer(
+    pick: Pick, tally: &mut Tallies, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
+) -> core::result::Result<Started, Refused> {
+    let mut turned = None;
+    let started = match pick.proto {
+        ProtoId::Inline => {
+            turned = Some((ProtoId::Inline, Why::AtOnce));
+            Inline::start(wire, msg, req)
+        }
         ProtoId::Eager => match Eager::start(wire, msg, req) {
             Err(Refused::Window) => {
-                stats.window_full += 1;
-                proto = ProtoId::Stream;
+                turned = Some((ProtoId::Stream, Why::Window));
                 Stream::start(wire, msg, req)
             }
             other => other,
@@ -113,14 +127,31 @@ fn start(
         ProtoId::Stream => Stream::start(wire, msg, req),
         ProtoId::Syscall => match Syscall::start(wire, msg, req) {
             Err(Refused::Unable) => {
-                proto = ProtoId::Stream;
+                turned = Some((ProtoId::Stream, unable(wire, msg)));
                 Stream::start(wire, msg, req)
             }
             other => other,
         },
     }?;
-    stats.count_sent(proto);
+    tally.count(pick.row, msg.len);
+    if let Some((to, why)) = turned {
+        tally.turn(pick.row, to, why, msg.len);
+    }
     Ok(started)
+}
+
+/// Why a message cannot be offered.
+#[cold]
+fn unable(wire: &Wire<'_>, msg: &Message<'_>) -> Why {
+    if wire.copies.is_refused() {
+        Why::Kernel
+    } else if !wire.link.can_receive() {
+        Why::Early
+    } else if pieces_of(msg.iov).is_none() {
+        Why::Pieces
+    } else {
+        Why::Unknown
+    }
 }
 
 impl Endpoint {
@@ -173,7 +204,7 @@ impl Endpoint {
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
-        match start(&self.selection, &mut self.stats, &mut wire, &msg, &req) {
+        match start(self.selection.choose(len, copy), &mut peer.tally, &mut wire, &msg, &req) {
             Ok(Started::Sent(position)) => {
                 self.in_ring(out, id, req, position);
                 Ok(())
@@ -246,7 +277,9 @@ impl Endpoint {
         let mut started = Ok(0);
         while let Some(message) = peer.backlog.front() {
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
-            let position = match start(&self.selection, &mut self.stats, &mut wire, &message.message(), &message.req) {
+            // A payload of its own is that of a call that gave its buffer back.
+            let pick = self.selection.choose(message.len, !message.bytes.is_empty());
+            let position = match start(pick, &mut peer.tally, &mut wire, &message.message(), &message.req) {
                 Ok(Started::Sent(position)) => Some(position),
                 Ok(Started::Streaming) => None,
                 Err(Refused::Full | Refused::Window | Refused::Unable) => break,
@@ -275,6 +308,7 @@ impl Endpoint {
             self.stats.declined += 1;
             peer.streams.expect(id, env, req);
         }
+        let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
@@ -283,6 +317,9 @@ impl Endpoint {
         }
         for (req, position) in done {
             self.in_ring(out, id, req, position);
+        }
+        if came_back {
+            self.offers_came_back(id);
         }
         self.stats.fetched += ended.fetched;
         self.stats.stored += ended.stored;

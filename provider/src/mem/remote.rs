@@ -179,6 +179,31 @@ pub fn fetch_words(pid: u32, from: u64, words: &mut [u64]) -> Result<(), NoAcces
     }
 }
 
+/// What the kernel answers to the wish to read the word at `from` of process `pid`: for people, so with its own error.
+///
+/// # Errors
+/// The kernel's.
+pub fn ask(pid: u32, from: u64) -> Result<(), rustix::io::Errno> {
+    let mut word = [0u64];
+    let (local, remote) = ([vector(word.as_mut_ptr() as u64, 8)], [vector(from, 8)]);
+    // SAFETY: `word` is ours, and any bytes make a word.
+    match unsafe { call(pid, Way::Read, &local, &remote) } {
+        Ok(_) => Ok(()),
+        Err(_) => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::PERM)),
+    }
+}
+
+/// What an error of [`ask`] means, in words.
+pub fn cause(errno: rustix::io::Errno) -> String {
+    use rustix::io::Errno;
+    match errno {
+        Errno::PERM | Errno::ACCESS => "EPERM: ptrace_scope, seccomp or user namespaces".into(),
+        Errno::NOSYS => "ENOSYS: a seccomp filter, or a kernel without this system call".into(),
+        Errno::SRCH => "ESRCH: no process with this number is seen from here".into(),
+        other => format!("error {} of the kernel, most likely a seccomp filter", other.raw_os_error()),
+    }
+}
+
 /// Writes private bytes to an address of this process, which need not be mapped.
 pub fn store_own(to: u64, bytes: &[u8]) -> Result<(), NoAccess> {
     let (mut done, me) = (0, std::process::id());
@@ -250,5 +275,7 @@ mod tests {
         assert_eq!(fetch_words(me, 8, &mut words), Err(NoAccess::Fault));
         assert_eq!(store(me, 8, &[of_slice(&mut here)], 0, 100), Err(NoAccess::Fault));
         assert_eq!(fetch_words(u32::MAX >> 1, at, &mut words), Err(NoAccess::Gone));
+        assert_eq!(ask(me, at), Ok(()));
+        assert_eq!(ask(u32::MAX >> 1, at), Err(rustix::io::Errno::SRCH));
     }
 }

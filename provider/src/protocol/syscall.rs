@@ -32,6 +32,7 @@ use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Bytes that one side copies in one turn, at least a chunk.
@@ -168,7 +169,10 @@ pub struct Copies {
     peer_no_write: bool,
     /// The peer can do nothing with offers.
     no_offers: bool,
-    share_min: usize,
+    /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no.
+    share_borders: SmallVec<[usize; 2]>,
+    /// Ranks outnumber cores.
+    crowded: bool,
     tx: FxHashMap<u32, Offered>,
     /// Messages of ours whose copying is shared, in the order of their numbers.
     sharing: VecDeque<u32>,
@@ -214,9 +218,21 @@ impl Target {
 }
 
 impl Copies {
-    /// The kernel may be asked; from `bytes` on both sides copy.
-    pub fn share_from(&mut self, bytes: usize) {
-        (self.on, self.share_min) = (true, bytes);
+    /// The kernel may be asked. Both sides copy messages from the first of these sizes on, no more from the second on, again from the third
+    /// on, and so on.
+    pub fn share_between(&mut self, borders: &[usize]) {
+        self.on = true;
+        self.share_borders = borders.into();
+    }
+
+    /// Nothing is shared as long as ranks outnumber cores.
+    #[inline]
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
+    }
+
+    fn is_shared(&self, bytes: usize) -> bool {
+        !self.crowded && self.share_borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
     }
 
     /// Where the peer's memory is, if the kernel can be asked for it.
@@ -364,7 +380,7 @@ impl Copies {
     fn fetch_at_once(&mut self, link: &mut Link, said: &Announced<Said>, req: &RecvReq) -> Result<Option<usize>, Corrupt> {
         let Announced { env, body } = said;
         let wanted = req.cap.min(env.total);
-        let Some(target) = self.target.filter(|_| wanted <= TURN && wanted < self.share_min && !self.no_read) else { return Ok(None) };
+        let Some(target) = self.target.filter(|_| wanted <= TURN && !self.is_shared(wanted) && !self.no_read) else { return Ok(None) };
         if self.rx.contains_key(&body.id) {
             return Err(Corrupt);
         }
@@ -459,7 +475,7 @@ impl Copies {
             return Some(Received { req, env, placed: 0 });
         }
         coming.state = State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted) });
-        let shared = self.on && (wanted >= self.share_min || self.no_read) && self.share_out(id);
+        let shared = self.on && (self.is_shared(wanted) || self.no_read) && self.share_out(id);
         // What may not be read and not be shared is found out there.
         if !(shared && self.no_read) {
             self.copying.push_back(id);

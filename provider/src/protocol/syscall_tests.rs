@@ -48,7 +48,7 @@ fn sides(share_min: usize) -> (Side, Side) {
         let mut link = Link::new(mine.clone(), 1 << 17);
         link.attach(theirs.clone(), None);
         let mut copies = Copies::default();
-        copies.share_from(share_min);
+        copies.share_between(&[share_min]);
         Side {
             mine: mine.clone(),
             link,

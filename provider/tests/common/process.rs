@@ -116,6 +116,13 @@ impl Drop for Copy {
     }
 }
 
+/// From here on the kernel treats this thread as any other user's, even if it is root's: who may trace everybody is refused nothing.
+pub fn give_up_tracing() {
+    let mut can = rustix::thread::capabilities(None).expect("capabilities");
+    can.effective.remove(rustix::thread::CapabilitySet::SYS_PTRACE);
+    rustix::thread::set_capabilities(None, can).expect("one may always have less");
+}
+
 /// Runs `body` alone in a process of its own, as `test` of this test program (what it counts belongs to the whole process).
 #[track_caller]
 pub fn alone(test: &str, body: impl FnOnce()) {

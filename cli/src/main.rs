@@ -1,0 +1,88 @@
+//! `rustmx`: which protocol carries a message on this machine and why, and how the protocols compare.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `environment.rs` | the configuration that the environment asks for |
+//! | `explain.rs` | `rustmx explain` |
+//! | `compare.rs` | `rustmx compare`: what is measured, in which order |
+//! | `partner.rs` | processes that this one starts and talks to |
+//! | `node.rs`, `work.rs` | an endpoint of the engine; what a started process does |
+//! | `figures.rs` | medians, crossovers, regret: arithmetic only |
+//! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
+
+mod compare;
+mod environment;
+mod explain;
+mod figures;
+mod node;
+mod page;
+mod partner;
+mod report;
+mod work;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Which protocol of the rustmx provider carries a message on this machine and why, and how the protocols compare.
+#[derive(Parser)]
+#[command(name = "rustmx", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it could not be done, standard error says why and what helps; 2 the command line makes no sense.\n\
+FI_RUSTMX_* variables count as in a job.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Shows the table from message size to protocol, and what the kernel allows between two processes of this user.
+    #[command(after_help = EXIT_CODES)]
+    Explain(explain::Options),
+    /// Measures every protocol over message sizes, between two processes pinned to two cores.
+    #[command(after_help = EXIT_CODES)]
+    Compare(compare::Options),
+    /// What this program starts itself as.
+    #[command(hide = true)]
+    Partner {
+        /// Which part it plays.
+        role: String,
+    },
+}
+
+/// Why something could not be done, and what helps: a sentence for the user.
+pub(crate) type Failure = String;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Explain(options) => explain::run(&options),
+        Command::Compare(options) => compare::run(&options),
+        Command::Partner { role } => work::run(&role),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("rustmx: {why}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        let sizes = |args: &[&str]| Cli::try_parse_from(args).map(|c| c.command);
+        let Ok(Command::Compare(o)) = sizes(&["rustmx", "compare", "--min", "4k", "--max", "1M", "--sources", "fresh"]) else {
+            panic!("does not parse");
+        };
+        assert_eq!((o.min, o.max, o.sources.len()), (4096, 1 << 20, 1));
+        for bad in [&["rustmx", "compare", "--min", "x"][..], &["rustmx", "compare", "--sources", "old"], &["rustmx"]] {
+            assert!(sizes(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The command as users run it.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+fn rustmx(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("FI_RUSTMX_")) {
+        command.env_remove(name);
+    }
+    command.args(args);
+    command
+}
+
+fn run(mut command: Command) -> (Output, String, String) {
+    let out = command.output().expect("runs");
+    let (said, told) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    (out, said, told)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[test]
+fn every_command_has_help_and_exit_codes() {
+    for args in [&["--help"][..], &["explain", "--help"], &["compare", "--help"]] {
+        let (out, said, _) = run(rustmx(args));
+        assert!(out.status.success() && said.contains("Usage: rustmx") && said.contains("Exit codes:"), "{said}");
+        assert!(!said.contains("partner"), "{said}");
+    }
+    let (out, _, told) = run(rustmx(&["compare", "--min", "many"]));
+    assert_eq!(out.status.code(), Some(2));
+    assert!(told.contains("a size from 1 to 1024m"), "{told}");
+    let (out, _, told) = run(rustmx(&["compare", "--min", "5", "--max", "7"]));
+    assert_eq!(out.status.code(), Some(1));
+    assert!(told.contains("no power of two") && told.contains("larger --max"), "{told}");
+}
+
+#[test]
+fn explain_shows_the_table_of_this_environment() {
+    let (out, said, told) = run(rustmx(&["explain"]));
+    assert!(out.status.success() && told.is_empty(), "{told}");
+    assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
+    let mut command = rustmx(&["explain", "--json"]);
+    command.env("FI_RUSTMX_PROTOCOL", "stream:1k-,steam").env("FI_RUSTMX_SPINN", "1");
+    let (out, said, _) = run(command);
+    assert!(out.status.success(), "{said}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(all["settings"][0], "FI_RUSTMX_PROTOCOL=stream:1k-");
+    let ignored = all["ignored"].to_string();
+    assert!(ignored.contains("did you mean stream?") && ignored.contains("FI_RUSTMX_SPIN?"), "{ignored}");
+    let rows = all["table"].as_array().expect("rows");
+    let last = rows.last().expect("one");
+    assert_eq!(
+        (rows.len(), &last["from"], &last["to"], &last["way"], &last["forced"]),
+        (3, &1024.into(), &Value::Null, &"stream".into(), &true.into())
+    );
+    assert_eq!(all["kernel"]["reads"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_page_and_numbers_of_a_short_comparison() {
+    if cores() < 2 {
+        let (out, _, told) = run(rustmx(&["compare", "--quick"]));
+        assert!(out.status.code() == Some(1) && told.contains("two cores are needed"), "{told}");
+        return println!("the rest is skipped: this process may use one core");
+    }
+    let page = std::env::temp_dir().join(format!("rustmx-compare-{}.html", std::process::id()));
+    let mut command = rustmx(&["compare", "--quick", "--min", "64", "--max", "8k", "--json", "--html"]);
+    command.arg(&page);
+    let (out, said, told) = run(command);
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    let cells = all["cells"].as_array().expect("cells");
+    let set = |key: &str| cells.iter().map(|c| c[key].to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(set("source").len(), 2);
+    assert_eq!(set("size").len(), 8);
+    let kernel = all["missing"].as_array().is_some_and(Vec::is_empty);
+    let ways = ["inline", "eager", "stream", "alone", "shared"];
+    let wanted: BTreeSet<String> = ways[..if kernel { 5 } else { 3 }].iter().map(|w| format!("\"{w}\"")).collect();
+    assert!(wanted.is_subset(&set("way")), "{:?}", set("way"));
+    for c in cells {
+        let (ns, rounds) = (c["median_ns"].as_f64().expect("a time"), c["rounds_ns"].as_array().expect("rounds").len());
+        assert!(ns >= 1.0 && rounds == 5, "{c}");
+        assert!(c["way"] != "inline" || c["size"].as_u64() <= Some(232), "{c}");
+    }
+    assert_eq!(all["memcpy"].as_array().map(Vec::len), Some(8));
+    assert_eq!(all["regret"].as_array().map(Vec::len), Some(2 * 6));
+    assert!(all["handover_ns"].as_array().is_some_and(|v| v.len() == 5 && v.iter().all(|n| n.as_f64() > Some(0.0))));
+    let html = std::fs::read_to_string(&page).expect("the page");
+    std::fs::remove_file(&page).expect("removed");
+    is_well_formed(&html);
+    assert!(
+        !html.contains("http://") || html.matches("http://").count() == html.matches("http://www.w3.org/").count(),
+        "needs the network"
+    );
+    assert!(!html.contains("https://") && !html.contains("<script"), "needs the network");
+    for way in ways[..if kernel { 5 } else { 3 }].iter().chain(&["memcpy"]) {
+        // In each of four plots as a legend, and in each of two tables as a heading.
+        assert!(html.matches(&format!("<th>{way}</th>")).count() == 2, "{way}");
+        assert!(
+            html.lines().filter(|l| l.trim() == *way).count() >= 4 || html.matches(&format!(">{way}<")).count() >= 6,
+            "{way}"
+        );
+    }
+    for words in ["message size (bytes", "time one way (µs)", "rate (GB/s)", "fresh source buffer", "reused source buffer"] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+/// Every tag that opens is closed, in order; text has no stray brackets.
+#[track_caller]
+fn is_well_formed(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("a document type");
+    while let Some(at) = rest.find('<') {
+        assert!(!rest[..at].contains('>'), "a stray bracket before {}", &rest[at..(at + 40).min(rest.len())]);
+        let end = at + rest[at..].find('>').expect("a tag ends");
+        let tag = &rest[at + 1..end];
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name.trim()), "</{name}>");
+        } else if !tag.ends_with('/') {
+            assert_eq!(tag.matches('"').count() % 2, 0, "<{tag}>");
+            open.push(tag.split_whitespace().next().expect("a name"));
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "not closed: {open:?}");
+}

@@ -1,0 +1,244 @@
+//! What an endpoint did, told when it closes (`FI_RUSTMX_EXPLAIN`): by operation and kind of peer which way how much went, and what
+//! was refused and why. Made from the tallies of the peers and the select table; costs nothing before somebody asks.
+
+use super::Endpoint;
+use super::peers::Peer;
+use super::tally::{Deed, Tally, Why};
+use crate::types::{MAX_MSG, PeerId};
+use std::fmt::Write;
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// For people, every row of the table.
+    All,
+    /// For people, what was used.
+    Used,
+    /// Every row as a JSON object on a line of its own.
+    Json,
+}
+
+impl Telling {
+    /// What the parameter's number stands for; `None`: nothing is to be told.
+    pub fn of(explain: u64) -> Option<Telling> {
+        [None, Some(Telling::All), Some(Telling::Used), Some(Telling::Json)].into_iter().nth(usize::try_from(explain).ok()?)?
+    }
+}
+
+/// Operations that went one way.
+struct Went {
+    operation: &'static str,
+    peers: &'static str,
+    sizes: (usize, usize),
+    way: &'static str,
+    what: &'static str,
+    forced: bool,
+    tally: Tally,
+}
+
+/// Operations that should have gone one way and went another.
+struct Refused {
+    operation: &'static str,
+    pid: u32,
+    sizes: (usize, usize),
+    wanted: &'static str,
+    way: &'static str,
+    why: String,
+    tally: Tally,
+}
+
+const HERE: &str = "same host";
+const SELF: &str = "itself";
+
+fn why(why: Why, peer: &Peer) -> String {
+    match why {
+        Why::Window => "the receiver may be left only so many bytes without a receive (FI_RUSTMX_EAGER_WINDOW)".into(),
+        Why::Early => "the peer had not answered yet, so nothing was known about its memory".into(),
+        Why::Kernel => peer.refusal.clone().unwrap_or_else(|| "the kernel lets neither side reach the other's memory".into()),
+        Why::Memory => "the kernel could not reach the memory of these messages".into(),
+        Why::Pieces => "the buffers lie in more pieces than an offer can name".into(),
+        Why::Unknown => "where the peer's memory is was not known".into(),
+        Why::AtOnce => "the callers took their buffers back at once (inject), which only inline can promise".into(),
+    }
+}
+
+fn describe(deed: Deed) -> (&'static str, &'static str, &'static str) {
+    const DIRECT: &str = "the kernel copies, without the target";
+    const ENGINE: &str = "the target's engine does it when it makes progress";
+    match deed {
+        Deed::ReadDirect => ("read", "direct", DIRECT),
+        Deed::ReadByEngine => ("read", "one_sided", ENGINE),
+        Deed::WriteDirect => ("write", "direct", DIRECT),
+        Deed::WriteByEngine => ("write", "one_sided", ENGINE),
+        Deed::Atomic => ("atomic", "one_sided", ENGINE),
+    }
+}
+
+impl Endpoint {
+    /// What it did, in whole lines; empty if it was not used.
+    pub fn history(&self, telling: Telling) -> String {
+        if !self.stats().used() {
+            return String::new();
+        }
+        let (mut went, refused) = (self.went(), self.refused());
+        if telling == Telling::Used {
+            went.retain(|w| w.tally.count > 0);
+        }
+        if telling == Telling::Json { self.as_json(&went, &refused) } else { self.as_text(&went, &refused) }
+    }
+
+    fn is_itself(&self, peer: &Peer) -> bool {
+        peer.name.identity().is_some() && peer.name.identity() == self.name.and_then(|n| n.identity())
+    }
+
+    fn peers_of(&self, kind: &str) -> impl Iterator<Item = &Peer> {
+        let itself = kind == SELF;
+        self.peers.ids().map(|id| self.peers.get(id)).filter(move |p| self.is_itself(p) == itself)
+    }
+
+    fn went(&self) -> Vec<Went> {
+        let mut all = Vec::new();
+        for peers in [HERE, SELF] {
+            if self.peers_of(peers).next().is_none() {
+                continue;
+            }
+            let sum = |of: &dyn Fn(&Peer) -> Tally| self.peers_of(peers).fold(Tally::default(), |sum, p| sum.plus(of(p)));
+            for (at, row) in self.selection.rows().iter().enumerate() {
+                let tally = sum(&|p| p.tally.of_row(at));
+                let sizes = (row.from, row.up_to);
+                let (way, what, forced) = (row.proto.name(), row.what(), row.forced);
+                all.push(Went { operation: "send", peers, sizes, way, what, forced, tally });
+            }
+            for deed in Deed::ALL {
+                let (operation, way, what) = describe(deed);
+                let tally = sum(&|p| p.tally.of_deed(deed));
+                if tally.count > 0 {
+                    all.push(Went { operation, peers, sizes: (0, MAX_MSG), way, what, forced: false, tally });
+                }
+            }
+        }
+        all
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let mut all = Vec::new();
+        for peer in self.peers.ids().map(|id: PeerId| self.peers.get(id)) {
+            for t in peer.tally.turned() {
+                let Some(row) = self.selection.rows().get(usize::from(t.row)) else { continue };
+                all.push(Refused {
+                    operation: "send",
+                    pid: peer.pid,
+                    sizes: (row.from, row.up_to),
+                    wanted: row.proto.name(),
+                    way: t.to.name(),
+                    why: why(t.why, peer),
+                    tally: t.tally,
+                });
+            }
+            let never = (self.config.cma != 0).then(|| "FI_RUSTMX_CMA says never".to_string());
+            let Some(why) = never.or_else(|| peer.refusal.clone()) else { continue };
+            for deed in [Deed::ReadByEngine, Deed::WriteByEngine] {
+                let (operation, way, _) = describe(deed);
+                let tally = peer.tally.of_deed(deed);
+                if tally.count > 0 {
+                    let why = why.clone();
+                    all.push(Refused { operation, pid: peer.pid, sizes: (0, MAX_MSG), wanted: "direct", way, why, tally });
+                }
+            }
+        }
+        all
+    }
+
+    fn as_text(&self, went: &[Went], refused: &[Refused]) -> String {
+        let mut text = String::new();
+        let name = self.name.map_or(String::new(), |n| n.to_string());
+        let _ = writeln!(text, "rustmx explain: process {}, endpoint {name}", std::process::id());
+        for w in went {
+            let (from, to) = (w.sizes.0, end(w.sizes.1));
+            let forced = if w.forced { " (forced)" } else { "" };
+            let Tally { count, bytes } = w.tally;
+            let _ = writeln!(
+                text,
+                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{forced}",
+                w.operation, w.peers, w.way, w.what
+            );
+        }
+        for r in refused {
+            let (from, to) = (r.sizes.0, end(r.sizes.1));
+            let Tally { count, bytes } = r.tally;
+            let _ = writeln!(
+                text,
+                "  refused: {} to process {}, {from} .. {to} by {}: {count} times, {bytes} bytes, went by {}: {}",
+                r.operation, r.pid, r.wanted, r.way, r.why
+            );
+        }
+        text
+    }
+
+    fn as_json(&self, went: &[Went], refused: &[Refused]) -> String {
+        let mut text = String::new();
+        let name = self.name.map_or(String::new(), |n| n.to_string());
+        let head = format!("{{\"rustmx\":\"explain\",\"process\":{},\"endpoint\":{}", std::process::id(), quoted(&name));
+        for w in went {
+            let (from, to, Tally { count, bytes }) = (w.sizes.0, end_json(w.sizes.1), w.tally);
+            let (operation, peers, way, what) = (quoted(w.operation), quoted(w.peers), quoted(w.way), quoted(w.what));
+            let _ = writeln!(
+                text,
+                "{head},\"operation\":{operation},\"peers\":{peers},\"from\":{from},\"to\":{to},\"protocol\":{way},\"how\":{what},\
+                 \"forced\":{},\"count\":{count},\"bytes\":{bytes}}}",
+                w.forced
+            );
+        }
+        for r in refused {
+            let (from, to, Tally { count, bytes }) = (r.sizes.0, end_json(r.sizes.1), r.tally);
+            let (operation, wanted, way, why) = (quoted(r.operation), quoted(r.wanted), quoted(r.way), quoted(&r.why));
+            let _ = writeln!(
+                text,
+                "{head},\"operation\":{operation},\"peer_process\":{},\"from\":{from},\"to\":{to},\"refused\":{wanted},\"protocol\":{way},\
+                 \"why\":{why},\"count\":{count},\"bytes\":{bytes}}}",
+                r.pid
+            );
+        }
+        text
+    }
+}
+
+fn end(to: usize) -> String {
+    if to == MAX_MSG { "max".into() } else { to.to_string() }
+}
+
+/// JSON has no word for "as long as can be".
+fn end_json(to: usize) -> String {
+    if to == MAX_MSG { "null".into() } else { to.to_string() }
+}
+
+/// A string of JSON. What is told is ours, but names of endpoints need not be.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_of_json() {
+        assert_eq!(quoted("a\"b\\c\n\u{e9}"), "\"a\\\"b\\\\c\\u000a\u{e9}\"");
+    }
+
+    #[test]
+    fn numbers_of_the_parameter() {
+        assert_eq!([0, 1, 2, 3, 4].map(Telling::of), [None, Some(Telling::All), Some(Telling::Used), Some(Telling::Json), None]);
+    }
+}

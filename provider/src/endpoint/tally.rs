@@ -1,0 +1,190 @@
+//! What went which way to one peer: for each row of the select table how many messages and bytes, and what of that could not go as the
+//! table says. The counters of an endpoint ([`Stats`]) are sums of these, so a message costs two additions.
+
+use crate::select::{MAX_ROWS, Pick, Selection};
+use crate::stats::Stats;
+use crate::types::ProtoId;
+
+/// Messages or other operations, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub fn add(&mut self, len: usize) {
+        self.count += 1;
+        self.bytes += len as u64;
+    }
+
+    pub fn plus(self, other: Tally) -> Tally {
+        Tally { count: self.count + other.count, bytes: self.bytes + other.bytes }
+    }
+
+    fn minus(self, other: Tally) -> Tally {
+        Tally { count: self.count - other.count, bytes: self.bytes - other.bytes }
+    }
+}
+
+/// Why a message went another way than the table's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The receiver's window was used up.
+    Window,
+    /// The peer had not answered yet.
+    Early,
+    /// The kernel lets neither side reach the other's memory.
+    Kernel,
+    /// This message's memory, here or there, cannot be reached that way.
+    Memory,
+    /// The buffer lies in more pieces than an offer can name.
+    Pieces,
+    /// Nothing says where the peer's memory is.
+    Unknown,
+    /// The caller took its buffer back at once.
+    AtOnce,
+}
+
+/// Messages of one row that went another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turned {
+    pub row: u8,
+    pub to: ProtoId,
+    pub why: Why,
+    pub tally: Tally,
+}
+
+/// Reads, writes and atomics, by who did them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    ReadDirect,
+    ReadByEngine,
+    WriteDirect,
+    WriteByEngine,
+    Atomic,
+}
+
+impl Deed {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Deed; 5] = [Deed::ReadDirect, Deed::ReadByEngine, Deed::WriteDirect, Deed::WriteByEngine, Deed::Atomic];
+}
+
+/// What went to one peer.
+#[derive(Clone, Default)]
+pub(super) struct Tallies {
+    rows: [Tally; MAX_ROWS],
+    turned: Vec<Turned>,
+    deeds: [Tally; Deed::ALL.len()],
+    /// Offers that came back: bytes of the message, and whether the kernel forbids them all.
+    returned: Vec<(usize, bool)>,
+}
+
+impl Tallies {
+    /// A message went, as the table says.
+    #[inline]
+    pub fn count(&mut self, row: u8, len: usize) {
+        self.rows[usize::from(row) % MAX_ROWS].add(len);
+    }
+
+    /// A message that was counted in `row` went, or goes after all, another way.
+    #[cold]
+    pub fn turn(&mut self, row: u8, to: ProtoId, why: Why, len: usize) {
+        let known = self.turned.iter_mut().find(|t| (t.row, t.to, t.why) == (row, to, why));
+        match known {
+            Some(turned) => turned.tally.add(len),
+            None => {
+                let mut turned = Turned { row, to, why, tally: Tally::default() };
+                turned.tally.add(len);
+                self.turned.push(turned);
+            }
+        }
+    }
+
+    /// The receiver wants an offered message as a stream.
+    #[cold]
+    pub fn came_back(&mut self, total: usize, forbidden: bool) {
+        self.returned.push((total, forbidden));
+    }
+
+    /// Whether [`take_returned`](Self::take_returned) has something.
+    #[inline]
+    pub fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    /// Books what came back. Whether the kernel forbids offers.
+    pub fn take_returned(&mut self, selection: &Selection) -> bool {
+        let mut any = false;
+        for (total, forbidden) in std::mem::take(&mut self.returned) {
+            let Pick { row, .. } = selection.choose(total, false);
+            self.turn(row, ProtoId::Stream, if forbidden { Why::Kernel } else { Why::Memory }, total);
+            any |= forbidden;
+        }
+        any
+    }
+
+    /// A read, a write or an atomic was started.
+    pub fn deed(&mut self, deed: Deed, len: usize) {
+        self.deeds[deed as usize].add(len);
+    }
+
+    /// How often, and bytes.
+    pub fn of_deed(&self, deed: Deed) -> Tally {
+        self.deeds[deed as usize]
+    }
+
+    /// What went as a row says.
+    pub fn of_row(&self, row: usize) -> Tally {
+        let turned = self.turned.iter().filter(|t| usize::from(t.row) == row);
+        turned.fold(self.rows[row], |sum, t| sum.minus(t.tally))
+    }
+
+    /// What went otherwise.
+    pub fn turned(&self) -> &[Turned] {
+        &self.turned
+    }
+
+    /// Adds all of it to the counters of an endpoint.
+    pub fn add_to(&self, stats: &mut Stats, selection: &Selection) {
+        for (at, row) in selection.rows().iter().enumerate() {
+            stats.add_sent(row.proto, self.of_row(at).count);
+        }
+        for t in &self.turned {
+            stats.add_sent(t.to, t.tally.count);
+            stats.window_full += if t.why == Why::Window { t.tally.count } else { 0 };
+        }
+        let done = |deed: Deed| self.of_deed(deed).count;
+        stats.direct += done(Deed::ReadDirect) + done(Deed::WriteDirect);
+        stats.one_sided += done(Deed::ReadByEngine) + done(Deed::WriteByEngine);
+        stats.atomics += done(Deed::Atomic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_was_turned_is_not_counted_twice() {
+        let selection = Selection::new(&Config::default(), 6000);
+        let mut t = Tallies::default();
+        for len in [10, 3000, 3000, 8000, 20_000, 1 << 20] {
+            let Pick { row, .. } = selection.choose(len, false);
+            t.count(row, len);
+        }
+        let Pick { row: eager, .. } = selection.choose(3000, false);
+        t.turn(eager, ProtoId::Stream, Why::Window, 3000);
+        t.came_back(1 << 20, true);
+        assert!(t.has_returned() && t.take_returned(&selection) && !t.has_returned());
+        t.deed(Deed::WriteByEngine, 5);
+        let mut stats = Stats::default();
+        t.add_to(&mut stats, &selection);
+        assert_eq!((stats.sent, stats.inline, stats.eager, stats.stream, stats.syscall), (6, 1, 1, 3, 1));
+        assert_eq!((stats.window_full, stats.one_sided, stats.direct), (1, 1, 0));
+        assert_eq!(t.of_row(usize::from(eager)), Tally { count: 1, bytes: 3000 });
+        assert_eq!(t.turned().len(), 2);
+    }
+}

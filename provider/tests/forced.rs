@@ -1,0 +1,279 @@
+//! Protocols that the user forces (`FI_RUSTMX_PROTOCOL`): every message arrives whatever is asked for, by the way that was asked for
+//! where that can be, and with a word about it where it cannot.
+
+mod common;
+
+use common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, process, run, seg, watchdog};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustmx::config::force::Forced;
+use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, Telling, UserSeg};
+use std::sync::{Arc, Mutex};
+
+fn config(list: &str) -> Config {
+    let (protocol, complaints) = Forced::parse(list);
+    assert!(complaints.is_empty(), "{complaints:?}");
+    Config { protocol, ..Config::default() }
+}
+
+/// Messages of some sizes from one node to another. The second one has posted first, so the peers know each other from the start.
+fn exchange(a: &mut Node, b: &mut Node, sizes: &[usize]) {
+    let (to_b, to_a) = (a.knows(b), b.knows(a));
+    let mut hello = [0u8; 1];
+    a.recv(Want::tag(99), &mut hello).expect("recv");
+    let mut greeting = [1u8];
+    b.send(Msg::new(to_a, 99), &mut greeting).expect("send");
+    run(&mut [a, b], &[1, 1]);
+    for (i, n) in sizes.iter().enumerate() {
+        for early in [true, false] {
+            let (mut out, mut into) = (pattern(*n, i), vec![0xeeu8; n + 8]);
+            if early {
+                b.recv(Want::tag(5), &mut into).expect("recv");
+            }
+            a.send(Msg::new(to_b, 5), &mut out).expect("send");
+            if !early {
+                (0..50).for_each(|_| b.quiet(1));
+                b.recv(Want::tag(5), &mut into).expect("recv");
+            }
+            let got = run(&mut [a, b], &[1, 1]);
+            assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
+            assert_eq!(got[1][0].as_ref().map(|c| c.len).ok(), Some(*n));
+            assert!(into[..*n] == out[..] && into[*n..].iter().all(|b| *b == 0xee), "{n} bytes, early {early}");
+        }
+    }
+}
+
+fn pair(list: &str) -> (Node, Node) {
+    (Node::with(config(list), attr()), Node::with(config(list), attr()))
+}
+
+#[test]
+fn every_protocol_carries_every_size_that_it_may() {
+    let _dog = watchdog("every_protocol", 60);
+    let long = [0usize, 1, 232, 233, 4096, 20_000, 300_000, 3_000_000];
+    let messages = 2 * long.len() as u64;
+    let (mut a, mut b) = pair("stream");
+    exchange(&mut a, &mut b, &long);
+    assert_eq!((a.stats().stream, a.stats().sent), (messages, messages));
+    let (mut a, mut b) = pair("eager");
+    exchange(&mut a, &mut b, &[0, 1, 232, 233, 4096]);
+    assert_eq!((a.stats().eager, a.stats().sent), (10, 10));
+    let (mut a, mut b) = pair("inline");
+    exchange(&mut a, &mut b, &[0, 1, 232]);
+    assert_eq!((a.stats().inline, a.stats().sent), (6, 6));
+    for way in ["syscall", "alone", "shared"] {
+        let (mut a, mut b) = pair(way);
+        exchange(&mut a, &mut b, &long);
+        let (s, r) = (a.stats(), b.stats());
+        assert_eq!(s.sent, messages, "{way}");
+        if r.declined > 0 || s.stream > 0 {
+            println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+            continue;
+        }
+        assert_eq!(s.syscall, messages, "{way}");
+        let bytes = long.iter().map(|n| 2 * *n as u64).sum::<u64>();
+        assert_eq!(s.stored + r.fetched, bytes, "{way}: every byte is copied once");
+        assert!(way != "alone" || s.stored == 0, "alone: {} bytes by the sender", s.stored);
+        assert!(way != "shared" || s.stored > 0, "shared: nothing by the sender");
+    }
+}
+
+#[test]
+fn a_part_counts_for_its_sizes_only() {
+    let _dog = watchdog("a_part", 30);
+    let (mut a, mut b) = pair("stream:100-200,eager:233-300");
+    exchange(&mut a, &mut b, &[99, 100, 200, 201, 300, 301]);
+    let s = a.stats();
+    assert_eq!((s.inline, s.stream, s.eager), (4, 4, 4), "{s:?}");
+}
+
+/// A buffer that is the caller's again at once cannot wait for a receiver: it goes inline, whatever is forced.
+#[test]
+fn inject_calls_keep_their_promise() {
+    let _dog = watchdog("inject", 30);
+    for list in ["stream", "syscall", "eager"] {
+        let (mut a, mut b) = pair(list);
+        let to_b = a.knows(&b);
+        let mut buf = pattern(232, 1);
+        // More than the ring holds: some wait here.
+        for i in 0..300 {
+            buf.fill(i as u8);
+            let m = Msg::new(to_b, 1);
+            let m = if i % 2 == 0 { m.inject() } else { Msg { flags: OpFlags::INJECT, ..m } };
+            a.send(m, &mut buf).expect("room");
+            buf.fill(0xff);
+        }
+        for i in 0..300 {
+            let mut into = [0u8; 232];
+            b.recv(Want::tag(1), &mut into).expect("recv");
+            let until = Deadline::new(10);
+            while b.poll().is_empty() {
+                a.poll();
+                until.check(|| format!("{list}: message {i} does not come"));
+            }
+            assert!(into.iter().all(|x| *x == i as u8), "{list}: message {i} is {}", into[0]);
+        }
+        assert_eq!((a.stats().inline, a.stats().sent), (300, 300), "{list}");
+    }
+}
+
+#[test]
+fn what_cannot_be_offered_goes_as_a_stream() {
+    let _dog = watchdog("pieces", 30);
+    let (mut a, mut b) = pair("syscall");
+    exchange(&mut a, &mut b, &[8]);
+    let before = a.stats();
+    let to_b = a.knows(&b);
+    let (mut out, mut into) = (pattern(18_000, 3), vec![0u8; 18_000]);
+    let pieces: Vec<UserSeg> = out.chunks_mut(1000).take(rustmx::IOV_LIMIT).map(seg).collect();
+    b.recv(Want::tag(7), &mut into).expect("recv");
+    a.sendv(Msg::new(to_b, 7), &pieces, true).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    let n = pieces.len() * 1000;
+    assert!(into[..n] == out[..n]);
+    assert_eq!(a.stats().stream - before.stream, u64::from(pieces.len() > 8), "{} pieces", pieces.len());
+}
+
+/// Keeps what was said.
+#[derive(Default)]
+struct Ear(Mutex<Vec<(LogLevel, String)>>);
+
+impl LogSink for Ear {
+    fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+        true
+    }
+    fn write(&self, level: LogLevel, _: LogSubsystem, text: &str) {
+        self.0.lock().expect("ear").push((level, text.into()));
+    }
+}
+
+/// Takes long messages, out of the kernel's reach.
+fn hermit(name: &str) {
+    process::give_up_tracing();
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    let mut node = Node::with(config("syscall:4k-"), attr());
+    let to = node.av.insert(&name.parse().expect("name"));
+    process::say(&node.name().to_string());
+    for i in 0..3 {
+        let (mut into, mut ready) = (vec![0u8; 100_000], [0u8]);
+        node.recv(Want::tag(1), &mut into).expect("recv");
+        node.send(Msg::new(to, 2), &mut ready).expect("send");
+        wait(&mut node, 2);
+        assert!(into == pattern(100_000, i));
+    }
+    node.domain.ep_close(node.ep).expect("closed");
+}
+
+fn wait(node: &mut Node, n: usize) {
+    let until = Deadline::new(10);
+    let mut done = 0;
+    while done < n {
+        done += all_ok(&node.poll());
+        until.check(|| format!("{done} of {n} completed: {:?}", node.stats()));
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_told_once_and_arrives() {
+    process::alone("what_the_kernel_refuses_is_told_once_and_arrives", refused);
+}
+
+fn refused() {
+    if let Some(words) = process::role().filter(|w| w.first().is_some_and(|w| w == "hermit")) {
+        return hermit(&words[1]);
+    }
+    let _dog = watchdog("refused", 60);
+    process::give_up_tracing();
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    let ear = Arc::new(Ear::default());
+    let mut node = Node::enabled(Domain::new(Arc::new(config("syscall:4k-")), Log::new(ear.clone())), attr());
+    let mut other = process::copy("what_the_kernel_refuses_is_told_once_and_arrives", &format!("hermit {}", node.name()));
+    let to = node.av.insert(&other.hear().parse().expect("name"));
+    for i in 0..3 {
+        let (mut ready, mut out) = ([0u8], pattern(100_000, i));
+        node.recv(Want::tag(2), &mut ready).expect("recv");
+        wait(&mut node, 1);
+        node.send(Msg::new(to, 1), &mut out).expect("send");
+        wait(&mut node, 1);
+    }
+    assert_eq!(other.hear(), "done");
+    let s = node.stats();
+    assert_eq!((s.stream, s.syscall), (3, 0), "{s:?}");
+    let plan = node.domain.ep_plan(node.ep, to, Movement::Message, 100_000);
+    assert!(plan.is_err() || plan.is_ok_and(|p| p.how == "stream" && p.why.contains("EPERM")));
+    let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
+    let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
+    assert_eq!(refused.len(), 1, "{told}");
+    let wanted = format!("send to process {}, 4096 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
+    assert!(refused[0].contains(&wanted) && refused[0].contains("(EPERM: ptrace_scope, seccomp or user namespaces)"), "{told}");
+    let said = ear.0.lock().expect("ear");
+    let warned: Vec<_> = said.iter().filter(|(level, text)| *level == LogLevel::Warn && text.contains("PROTOCOL")).collect();
+    assert_eq!(warned.len(), 1, "{said:?}");
+    let text = &warned[0].1;
+    assert!(
+        text.contains("FI_RUSTMX_PROTOCOL=syscall:4k-") && text.contains(&format!("process {} (EPERM", other.pid())),
+        "{text}"
+    );
+}
+
+/// The row of a history for one way and kind of peer.
+#[track_caller]
+fn row<'a>(told: &'a str, words: &[&str]) -> &'a str {
+    let has = |line: &&str| words.iter().all(|w| line.split_whitespace().any(|x| x == *w));
+    let found: Vec<&str> = told.lines().filter(has).collect();
+    assert_eq!(found.len(), 1, "{words:?} in\n{told}");
+    found[0]
+}
+
+#[test]
+fn what_went_is_told_by_row_and_kind_of_peer() {
+    let _dog = watchdog("told", 30);
+    let (mut a, mut b) = pair("eager:300-400,stream:5k-6k");
+    assert_eq!(a.domain.ep_history(a.ep, Telling::All).expect("told"), "", "not used yet");
+    exchange(&mut a, &mut b, &[0, 232, 350, 5 << 10, 5 << 10]);
+    let (mut out, mut into) = ([1u8; 100], [0u8; 100]);
+    let to_itself = a.av.insert(&a.name());
+    a.recv(Want::tag(1), &mut into).expect("recv");
+    a.send(Msg::new(to_itself, 1), &mut out).expect("send");
+    run(&mut [&mut a], &[2]);
+    let all = a.domain.ep_history(a.ep, Telling::All).expect("told");
+    assert!(row(&all, &["host", "inline", "232"]).contains(" 4 times           464 bytes"), "{all}");
+    assert!(row(&all, &["host", "eager", "300", "400", "2", "700", "(forced)"]).contains("one copy in"), "{all}");
+    row(&all, &["host", "stream", "5120", "6144", "4", "20480", "(forced)"]);
+    row(&all, &["itself", "inline", "1", "100"]);
+    row(&all, &["host", "syscall", "131072", "max", "0"]);
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    assert_eq!(used.lines().count(), 5, "{used}");
+    let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
+    assert_eq!(json.lines().count(), all.lines().count() - 1);
+    let line = json.lines().find(|l| l.contains("\"bytes\":20480")).expect("the streams");
+    assert!(line.starts_with("{\"rustmx\":\"explain\",\"process\":") && line.ends_with('}'), "{line}");
+    assert!(
+        line.contains("\"from\":5120,\"to\":6144,\"protocol\":\"stream\"") && line.contains("\"forced\":true,\"count\":4"),
+        "{line}"
+    );
+}
+
+/// Sends itself a word and closes, with an explanation.
+fn talker() {
+    let explained = Config { explain: 2, ..Config::default() };
+    let (mut node, mut out, mut into) = (Node::with(explained, attr()), [1u8; 7], [0u8; 7]);
+    let to = node.av.insert(&node.name());
+    node.recv(Want::tag(1), &mut into).expect("recv");
+    node.send(Msg::new(to, 1), &mut out).expect("send");
+    run(&mut [&mut node], &[2]);
+    node.domain.ep_close(node.ep).expect("closed");
+}
+
+#[test]
+fn a_closing_endpoint_tells_on_standard_error() {
+    if process::role().is_some() {
+        return talker();
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().expect("own path"));
+    again.args(["--exact", "a_closing_endpoint_tells_on_standard_error", "--nocapture"]).env("RUSTMX_TEST_ROLE", "talker");
+    let out = again.output().expect("run");
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{told}");
+    assert_eq!(told.lines().filter(|l| l.starts_with("rustmx explain: process")).count(), 1, "{told}");
+    row(&told, &["send", "itself", "inline", "7"]);
+}
