@@ -203,7 +203,7 @@ fn refused() {
     let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
     let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
     assert_eq!(refused.len(), 1, "{told}");
-    let wanted = format!("send to process {}, 4096 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
+    let wanted = format!("send to process {}, 4096 .. 131071 by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
     assert!(refused[0].contains(&wanted) && refused[0].contains("(EPERM: ptrace_scope, seccomp or user namespaces)"), "{told}");
     let said = ear.0.lock().expect("ear");
     let warned: Vec<_> = said.iter().filter(|(level, text)| *level == LogLevel::Warn && text.contains("PROTOCOL")).collect();
