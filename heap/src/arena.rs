@@ -52,6 +52,11 @@ pub(crate) struct Arena {
     book: Extents,
 }
 
+/// Whole pages for the tags of so many bytes.
+fn tag_bytes(bytes: usize) -> usize {
+    (bytes / PAGE * size_of::<Tag>()).next_multiple_of(PAGE)
+}
+
 /// Reserves addresses that nothing can be stored at.
 fn reserve(len: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -109,7 +114,7 @@ impl Arena {
         let base = whole.next_multiple_of(ALIGN);
         unmap(whole, base - whole);
         unmap(base + bytes, whole + ALIGN - base);
-        let tags = match reserve(bytes / PAGE * size_of::<Tag>()) {
+        let tags = match reserve(tag_bytes(bytes)) {
             Ok(tags) => tags,
             Err(e) => {
                 unmap(base, bytes);
@@ -146,7 +151,7 @@ impl Arena {
         }
         let fd = descriptor(file).ok_or(Errno::BADF)?;
         let pages = (self.mapped + more) / PAGE;
-        let len = (pages * size_of::<Tag>()).next_multiple_of(PAGE);
+        let len = tag_bytes(self.mapped + more);
         // SAFETY: within our reservation of tags, which is private to the book.
         unsafe { rustix::mm::mprotect(self.tags as *mut c_void, len, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         let at = (self.base + self.mapped) as *mut c_void;
@@ -283,6 +288,8 @@ impl Arena {
             unsafe { rustix::mm::mremap_fixed(from, len, len, MremapFlags::MAYMOVE, to) }?;
         }
         unmap(self.base + len, self.reserve - len);
+        let (held, all) = (tag_bytes(self.mapped), tag_bytes(self.reserve));
+        unmap(self.tags + held, all - held);
         if let Some(fd) = descriptor(file) {
             // SAFETY: our own descriptor, looked at just now; the child has one thread.
             unsafe { rustix::io::close(fd.as_raw_fd()) };
@@ -295,7 +302,7 @@ impl Arena {
     pub(crate) fn settle(&mut self, slot: usize) -> bool {
         if self.book.used_pages() == 0 {
             unmap(self.base, self.reserve);
-            unmap(self.tags, self.book.pages() as usize * size_of::<Tag>());
+            unmap(self.tags, tag_bytes(self.book.pages() as usize * PAGE));
             return false;
         }
         self.slot = slot;

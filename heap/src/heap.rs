@@ -30,9 +30,12 @@ static PURGE: Lock<()> = Lock::new(());
 /// Shortest block that we serve; none before [`begin`].
 static MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on there are arenas.
-pub(crate) fn begin(min: usize, reserve: usize) {
+/// From now on there are arenas. Blocks of more than `most` bytes are left to the C library: a machine that does not have as much
+/// refuses them there, while a sparse file can be of any size.
+pub(crate) fn begin(min: usize, reserve: usize, most: usize) {
+    MOST.store(most, Ordering::Relaxed);
     RESERVE.store(reserve.next_multiple_of(ALIGN), Ordering::Relaxed);
     MIN.store(min, Ordering::Release);
 }
@@ -45,6 +48,9 @@ pub(crate) fn is_long(size: usize) -> bool {
 /// A block in an arena, and whether it may hold something other than zeros. Nothing if there is no arena to be had, or the
 /// request is out of all proportion: then the C library is asked.
 pub(crate) fn take(size: usize, align: usize) -> Option<(usize, bool)> {
+    if size > MOST.load(Ordering::Relaxed) {
+        return None;
+    }
     let pages = u32::try_from(size.div_ceil(PAGE)).ok()?;
     let align = u32::try_from((align / PAGE).max(1)).ok().filter(|a| a.is_power_of_two())?;
     HEAP.with(|heap| {

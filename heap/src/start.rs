@@ -38,8 +38,19 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *con
     }
     // A heap whose fork is not safe is none.
     if fork::register() {
-        heap::begin(config.min, config.reserve);
+        heap::begin(config.min, config.reserve, memory());
     }
+}
+
+/// Bytes of memory and of swap space that the machine has.
+fn memory() -> usize {
+    let mut info = core::mem::MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: a place for the structure; zeros are valid in it.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    (info.totalram as usize).saturating_add(info.totalswap as usize).saturating_mul(info.mem_unit.max(1) as usize)
 }
 
 #[cfg(not(test))]
