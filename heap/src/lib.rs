@@ -7,7 +7,7 @@
 //!
 //! Rules of this crate: nothing allocates, nothing uses thread-local storage, nothing changes `errno` unless it is the result.
 
-mod abi;
+pub mod abi;
 mod arena;
 mod config;
 mod extent;
@@ -15,7 +15,7 @@ mod fork;
 mod heap;
 mod lock;
 mod message;
-mod query;
+pub mod query;
 mod start;
 mod table;
 mod under;

@@ -18,7 +18,7 @@ int main(void)
 	}
 	CHECK(generations > 1, "one arena of 64 MiB holds 120 MiB");
 	/* One that needs an arena of its own; touched here and there. */
-	size_t great = (size_t)3 << 30;
+	size_t great = 600 << 20;
 	struct rustmx_heap_range r;
 	char *p = malloc(great);
 	CHECK(p && !heap()->find(p + great - 1, &r) && r.length >= great);
