@@ -298,7 +298,7 @@ def check_size(report, source, size):
 def check_tree(root):
     rules = tomllib.loads((root / "ci/floors.toml").read_text(encoding="utf-8"))
     report, floors = Report(), Floors(rules)
-    engine, shell = load(root, "provider/src"), load(root, "capi/src")
+    engine, shell = load(root, "provider/src"), load(root, "capi/src") + load(root, "heap/src")
     folders = rules.get("apart", {}).get("folders", [])
     apart = {f: {(f, s.module[1]) for s in engine if s.module[:1] == [f] and len(s.module) > 1} for f in folders}
     fence = {f"provider/src/{name}" for name in rules["fence"]["files"]}
@@ -317,7 +317,7 @@ def check_tree(root):
         vague = VAGUE & set(pathlib.Path(source.name).with_suffix("").parts)
         if vague:
             report.violation("name", source.name, f"`{vague.pop()}` says nothing")
-    for folder in ("provider/tests", "provider/benches", "capi/tests", "cli/tests"):
+    for folder in ("provider/tests", "provider/benches", "capi/tests", "cli/tests", "heap/tests"):
         for path in sorted((root / folder).rglob("*.rs")):
             source = Source(root, path)
             check_unsafe(report, source, None)

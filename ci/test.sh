@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
 
-all_steps=(setup fmt clippy floors test loom miri asan tsan benches aarch64 budget build cli mpi suites)
+all_steps=(setup fmt clippy floors test heap loom miri asan tsan benches aarch64 budget build cli mpi suites)
 
 describe() {
   case $1 in
@@ -35,6 +35,7 @@ describe() {
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
+    heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring and the bell" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
@@ -69,7 +70,12 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_test() { cargo test --workspace --no-fail-fast; }
+step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
+
+step_heap() {
+  cargo build --release -p rustmx-heap &&
+    RUSTMX_HEAP_LIBRARY=$CARGO_TARGET_DIR/release/librustmx_heap.so cargo test -p rustmx-heap --no-fail-fast
+}
 
 step_loom() {
   RUSTFLAGS="--cfg loom" cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"

@@ -1,0 +1,51 @@
+//! A forked child gets its own copy of every long block, at the same address, before anything of the program runs in it.
+//!
+//! The order of handlers (ADR 0013): ours are registered first, so `before` is the last to run before the fork, and `child` and
+//! `parent` the first after it. The copy is made before the fork, by the thread that forks; nobody waits for anybody.
+#![expect(unsafe_code)]
+// UNSAFETY: registers C functions, and uses what the held lock guards.
+
+use crate::{heap, message, table};
+
+/// What the child exits with if it cannot have a copy (EX_OSERR of sysexits.h).
+const NO_COPY: i32 = 71;
+
+/// Registers the handlers. False if there is no memory for that.
+pub(crate) fn register() -> bool {
+    // SAFETY: functions of this library, which is never unloaded (build.rs).
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) == 0 }
+}
+
+extern "C" fn before() {
+    let here = 0u8;
+    if table::find(&raw const here as usize).is_some() {
+        message::say(format_args!(
+            "fork on a stack that was allocated with malloc is not possible: both processes would run on it"
+        ));
+        // SAFETY: always.
+        unsafe { libc::abort() };
+    }
+    heap::hold();
+    // SAFETY: held since the line above.
+    unsafe { heap::held().held() }.each().for_each(|a| a.copy());
+}
+
+extern "C" fn parent() {
+    // SAFETY: held since `before`.
+    unsafe { heap::held().held() }.each().for_each(|a| a.drop_copy());
+    heap::go_on();
+}
+
+extern "C" fn child() {
+    // SAFETY: held since `before`, by the thread of which this one is the image.
+    let all = unsafe { heap::held().held() };
+    for arena in all.each() {
+        if let Err(e) = arena.become_private() {
+            message::say(format_args!("no memory for a forked child's copy of the heap ({}): the child ends", e.raw_os_error()));
+            // SAFETY: always. Nothing of the program runs on the parent's memory.
+            unsafe { libc::_exit(NO_COPY) };
+        }
+    }
+    all.settle();
+    heap::go_on();
+}

@@ -1,0 +1,186 @@
+//! All arenas behind their lock, and the policy: which arena, when another, when memory goes back.
+
+use crate::PAGE;
+use crate::arena::{self, Arena};
+use crate::lock::Lock;
+use crate::table::{self, Found, SLOTS};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use rustix::io::Errno;
+
+/// Free memory that is kept; more than this is given back.
+const KEEP: usize = 64 << 20;
+/// An arena smaller than this is not worth a descriptor.
+const LEAST: usize = 64 << 20;
+/// Blocks that go to the C library, once an arena could not be made, before that is tried again.
+const PATIENCE: u32 = 4096;
+const ALIGN: usize = 2 << 20;
+
+/// What the lock guards.
+pub(crate) struct Heap {
+    arenas: [Option<Arena>; SLOTS],
+    count: usize,
+    /// Blocks to pass on before another arena is tried.
+    wait: u32,
+}
+
+static HEAP: Lock<Heap> = Lock::new(Heap { arenas: [const { None }; SLOTS], count: 0, wait: 0 });
+/// Held while free memory is being given back, which takes long and is done outside the heap's lock. Taken before that one.
+static PURGE: Lock<()> = Lock::new(());
+
+/// Shortest block that we serve; none before [`begin`].
+static MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
+static RESERVE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on there are arenas. Blocks of more than `most` bytes are left to the C library: a machine that does not have as much
+/// refuses them there, while a sparse file can be of any size.
+pub(crate) fn begin(min: usize, reserve: usize, most: usize) {
+    MOST.store(most, Ordering::Relaxed);
+    RESERVE.store(reserve.next_multiple_of(ALIGN), Ordering::Relaxed);
+    MIN.store(min, Ordering::Release);
+}
+
+/// Whether a block of this size lies in an arena.
+pub(crate) fn is_long(size: usize) -> bool {
+    size >= MIN.load(Ordering::Acquire)
+}
+
+/// A block in an arena, and whether it may hold something other than zeros. Nothing if there is no arena to be had, or the
+/// request is out of all proportion: then the C library is asked.
+pub(crate) fn take(size: usize, align: usize) -> Option<(usize, bool)> {
+    if size > MOST.load(Ordering::Relaxed) {
+        return None;
+    }
+    let pages = u32::try_from(size.div_ceil(PAGE)).ok()?;
+    let align = u32::try_from((align / PAGE).max(1)).ok().filter(|a| a.is_power_of_two())?;
+    HEAP.with(|heap| {
+        let Heap { arenas, count, .. } = heap;
+        if let Some(found) = arenas[..*count].iter_mut().flatten().find_map(|a| a.take(pages, align)) {
+            return Some(found);
+        }
+        if heap.wait > 0 {
+            heap.wait -= 1;
+            return None;
+        }
+        let bytes = (pages as usize).checked_add(align as usize)?.checked_mul(PAGE)?;
+        if heap.add(bytes).is_err() {
+            heap.wait = PATIENCE;
+            return None;
+        }
+        heap.each().last()?.take(pages, align)
+    })
+}
+
+impl Heap {
+    /// Another arena, with room for `bytes`.
+    fn add(&mut self, bytes: usize) -> Result<(), Errno> {
+        if self.count == SLOTS {
+            return Err(Errno::NOMEM);
+        }
+        let least = bytes.max(LEAST).checked_next_multiple_of(ALIGN).ok_or(Errno::NOMEM)?;
+        let mut size = RESERVE.load(Ordering::Relaxed).max(least);
+        let arena = loop {
+            match Arena::create(self.count, size) {
+                // A limit on addresses, or on the size of files.
+                Err(Errno::NOMEM | Errno::FBIG) if size > least => size = (size / 4).next_multiple_of(ALIGN).max(least),
+                other => break other?,
+            }
+        };
+        self.arenas[self.count] = Some(arena);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn arena(&mut self, found: Found) -> Option<&mut Arena> {
+        self.arenas[found.slot].as_mut()
+    }
+
+    /// All there are.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Arena> {
+        self.arenas[..self.count].iter_mut().flatten()
+    }
+
+    /// In a forked child, all arenas private: forgets those without blocks.
+    pub(crate) fn settle(&mut self) {
+        table::forget_all();
+        let before = core::mem::replace(&mut self.count, 0);
+        for at in 0..before {
+            if let Some(mut arena) = self.arenas[at].take()
+                && arena.settle(self.count)
+            {
+                self.arenas[self.count] = Some(arena);
+                self.count += 1;
+            }
+        }
+        self.wait = 0;
+    }
+}
+
+/// Bytes of the block that begins at `address`, or nothing if none does.
+pub(crate) fn block(found: Found, address: usize) -> Option<usize> {
+    HEAP.with(|heap| heap.arena(found)?.block(address))
+}
+
+/// Frees the block at `address`; false if none begins there.
+pub(crate) fn release(found: Found, address: usize) -> bool {
+    let (known, full) = HEAP.with(|heap| {
+        let Some(arena) = heap.arena(found) else { return (false, false) };
+        let known = arena.block(address).is_some();
+        if known {
+            arena.release(address);
+        }
+        (known, heap.each().map(|a| a.dirty()).sum::<usize>() > KEEP)
+    });
+    if full {
+        // If another thread is at it, it sees to this, too.
+        PURGE.try_with(|()| purge());
+    }
+    known
+}
+
+/// Makes the block at `address` `size` bytes long where it is. Whether that could be done.
+pub(crate) fn resize(found: Found, address: usize, size: usize) -> bool {
+    let Ok(pages) = u32::try_from(size.div_ceil(PAGE)) else { return false };
+    HEAP.with(|heap| heap.arena(found).is_some_and(|a| a.resize(address, pages)))
+}
+
+/// Gives the longest free stretches back until half of what may be kept is left. Under PURGE.
+fn purge() {
+    let next = |heap: &mut Heap| {
+        if heap.each().map(|a| a.dirty()).sum::<usize>() <= KEEP / 2 {
+            return None;
+        }
+        let slot = (0..heap.count).max_by_key(|i| heap.arenas[*i].as_ref().map_or(0, Arena::dirty))?;
+        let (address, len) = heap.arenas[slot].as_mut()?.take_dirty()?;
+        Some((slot, address, len))
+    };
+    while let Some((slot, address, len)) = HEAP.with(next) {
+        let punched = arena::punch(address, len);
+        HEAP.with(|heap| {
+            if let Some(arena) = heap.arenas[slot].as_mut() {
+                arena.put_back(address, punched);
+            }
+        });
+        if !punched {
+            // Locked in memory (mlock). It stays, and is used again.
+            return;
+        }
+    }
+}
+
+/// Stops everything until [`go_on`]: nobody allocates, frees or gives back.
+pub(crate) fn hold() {
+    PURGE.acquire();
+    HEAP.acquire();
+}
+
+/// Undoes [`hold`], in the same thread or in its image in a forked child.
+pub(crate) fn go_on() {
+    HEAP.release();
+    PURGE.release();
+}
+
+/// The lock that [`hold`] has taken.
+pub(crate) fn held() -> &'static Lock<Heap> {
+    &HEAP
+}

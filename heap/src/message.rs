@@ -1,0 +1,44 @@
+//! One line on standard error, without memory from anybody.
+#![expect(unsafe_code)]
+// UNSAFETY: names a descriptor by its number.
+
+use core::fmt::Write;
+
+/// A line being put together; what does not fit is cut.
+pub(crate) struct Line {
+    text: [u8; 256],
+    len: usize,
+}
+
+impl Line {
+    /// Empty.
+    pub(crate) const fn new() -> Self {
+        Line { text: [0; 256], len: 0 }
+    }
+
+    /// What stands in it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        // The last byte stays free for a newline, or the zero of a C string.
+        let n = s.len().min(self.text.len() - 1 - self.len);
+        self.text[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// Prints `rustmx heap: …`, in one write, so that lines of several ranks do not mix.
+pub(crate) fn say(text: core::fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    let _ = line.write_str("rustmx heap: ");
+    let _ = line.write_fmt(text);
+    line.text[line.len] = b'\n';
+    // SAFETY: only written to; if it is closed, EBADF.
+    let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(stderr, &line.text[..line.len + 1]);
+}

@@ -1,0 +1,315 @@
+/* What happens when something is missing. limits WHAT; what is printed on standard error is looked at by the test. */
+#include "check.h"
+#include <ucontext.h>
+
+enum { LEN = 4 << 20 };
+
+static void limit(int what, rlim_t value)
+{
+	struct rlimit r = { value, RLIM_INFINITY };
+	getrlimit(what, &r);
+	r.rlim_cur = value < r.rlim_max ? value : r.rlim_max;
+	CHECK(!setrlimit(what, &r));
+}
+
+/* Bytes of address space in use. */
+static rlim_t addresses(void)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1);
+	fclose(f);
+	return (rlim_t)pages * 4096;
+}
+
+/* The child cannot have its copy: it says so and ends, the parent goes on. */
+static void no_copy(void)
+{
+	char *p = malloc(64 << 20);
+	CHECK(p && ours(p));
+	fill(p, 64 << 20, 1);
+	limit(RLIMIT_AS, addresses() + (16 << 20));
+	pid_t pid = fork();
+	if (pid == 0) {
+		fill(p, 64 << 20, 2);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 71, "%x", status);
+	CHECK(differs(p, 64 << 20, 1) < 0);
+	/* And later it may. */
+	free(p);
+	CHECK((p = malloc(1 << 20)));
+	fill(p, 1 << 20, 3);
+	pid = fork();
+	if (pid == 0) {
+		CHECK(differs(p, 1 << 20, 3) < 0);
+		fill(p, 1 << 20, 4);
+		_exit(0);
+	}
+	reap(pid);
+	CHECK(differs(p, 1 << 20, 3) < 0);
+}
+
+/* No arena can be had: the C library serves. */
+static void few_addresses(void)
+{
+	limit(RLIMIT_AS, addresses() + (40 << 20));
+	char *p = malloc(LEN);
+	CHECK(p && !ours(p));
+	fill(p, LEN, 1);
+	CHECK((p = realloc(p, 2 * LEN)) && differs(p, LEN, 1) < 0);
+	free(p);
+}
+
+/* Less than asked for is enough for a smaller arena. */
+static void some_addresses(void)
+{
+	limit(RLIMIT_AS, (rlim_t)8 << 30);
+	char *p = malloc(LEN);
+	CHECK(p && ours(p));
+	struct rustmx_heap_range r;
+	CHECK(!heap()->find(p, &r) && r.length < (uint64_t)8 << 30);
+}
+
+/* A limit on the size of files is about files: no signal comes. */
+static void file_size(void)
+{
+	limit(RLIMIT_FSIZE, 1 << 20);
+	char *p = malloc(LEN);
+	CHECK(p && !ours(p));
+	fill(p, LEN, 1);
+	CHECK(differs(p, LEN, 1) < 0);
+}
+
+/* The limit comes when there is an arena: fork and writing go on. */
+static void file_size_later(void)
+{
+	char *p = malloc(LEN);
+	CHECK(p && ours(p));
+	fill(p, LEN, 1);
+	limit(RLIMIT_FSIZE, 1 << 10);
+	pid_t pid = fork();
+	if (pid == 0) {
+		CHECK(differs(p, LEN, 1) < 0);
+		fill(p, LEN, 2);
+		char *q = malloc(LEN);
+		CHECK(q && !ours(q));
+		_exit(0);
+	}
+	reap(pid);
+	CHECK(differs(p, LEN, 1) < 0);
+	CHECK((p = malloc(40 << 20)) && ours(p));
+	fill(p, 40 << 20, 1);
+}
+
+/* A daemon closes all it does not know. The numbers become other files. */
+static void closed(void)
+{
+	char *p = malloc(LEN);
+	CHECK(p && ours(p));
+	fill(p, LEN, 1);
+	char name[] = "/tmp/rustmx-heap-test-XXXXXX";
+	int file = mkstemp(name), i;
+	CHECK(file >= 0 && !unlink(name));
+	static char page[4096];
+	memset(page, 5, sizeof page);
+	for (i = 0; i < 100; i++)
+		CHECK(write(file, page, sizeof page) == sizeof page);
+	for (i = 3; i < 1024; i++)
+		if (i != file)
+			CHECK(dup2(file, i) == i);
+	struct stat before, after;
+	CHECK(!fstat(file, &before));
+	pid_t pid = fork();
+	if (pid == 0) {
+		CHECK(differs(p, LEN, 1) < 0);
+		fill(p, LEN, 2);
+		CHECK(fcntl(900, F_GETFD) >= 0 && fcntl(768, F_GETFD) >= 0);
+		_exit(0);
+	}
+	reap(pid);
+	CHECK(differs(p, LEN, 1) < 0);
+	/* More than is mapped, and more than is kept. */
+	char *q = malloc(100 << 20);
+	CHECK(q);
+	fill(q, 100 << 20, 7);
+	CHECK(differs(q, 100 << 20, 7) < 0);
+	free(q);
+	free(p);
+	CHECK(!fstat(file, &after) && after.st_blocks == before.st_blocks && after.st_size == before.st_size);
+	CHECK(pread(file, page, sizeof page, 0) == sizeof page && page[100] == 5);
+}
+
+/* No descriptor is left for an arena. */
+static void no_descriptors(void)
+{
+	while (dup(0) >= 0)
+		;
+	char *p = malloc(LEN);
+	CHECK(p);
+	fill(p, LEN, 1);
+	pid_t pid = fork();
+	if (pid == 0) {
+		CHECK(differs(p, LEN, 1) < 0);
+		fill(p, LEN, 2);
+		_exit(0);
+	}
+	reap(pid);
+	CHECK(differs(p, LEN, 1) < 0);
+}
+
+/* As before, but the arena is there already. */
+static void no_descriptors_later(void)
+{
+	free(malloc(LEN));
+	no_descriptors();
+}
+
+/* A guard page within a block: the copy must not end us. */
+static void guard(void)
+{
+	char *p = aligned_alloc(4096, LEN);
+	CHECK(p && ours(p));
+	fill(p, LEN, 1);
+	CHECK(!mprotect(p + 8192, 4096, PROT_NONE));
+	pid_t pid = fork();
+	if (pid == 0) {
+		CHECK(differs(p, LEN, 1) < 0);
+		_exit(0);
+	}
+	reap(pid);
+	CHECK(!mprotect(p + 8192, 4096, PROT_READ | PROT_WRITE) && differs(p, LEN, 1) < 0);
+}
+
+/* Pages locked in memory cannot be given back, and mlockall does not lock the addresses of an arena that is hardly used. */
+static void locked(void)
+{
+	char *p = malloc(LEN);
+	CHECK(p && ours(p));
+	limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
+	if (mlockall(MCL_CURRENT))
+		return; /* not allowed here */
+	for (int i = 0; i < 3; i++) {
+		char *q = malloc(80 << 20);
+		CHECK(q);
+		fill(q, 80 << 20, i);
+		CHECK(!mlock(q, 80 << 20));
+		free(q);
+		CHECK((q = calloc(80 << 20, 1)) && q[1000] == 0 && q[(80 << 20) - 1] == 0);
+		free(q);
+	}
+	free(p);
+}
+
+/* A coroutine on a stack from malloc forks. */
+static ucontext_t outside, inside;
+
+static void coroutine(void)
+{
+	fork();
+	fprintf(stderr, "fork came back\n");
+	_exit(0);
+}
+
+static void stack(void)
+{
+	CHECK(!getcontext(&inside));
+	inside.uc_stack.ss_size = 256 << 10;
+	inside.uc_stack.ss_sp = malloc(256 << 10);
+	inside.uc_link = &outside;
+	CHECK(ours(inside.uc_stack.ss_sp));
+	makecontext(&inside, coroutine, 0);
+	swapcontext(&outside, &inside);
+}
+
+static void bad_free(void)
+{
+	char *p = malloc(LEN);
+	free(p + 8192);
+	fprintf(stderr, "free came back\n");
+}
+
+static void twice(void)
+{
+	char *p = malloc(LEN);
+	free(p);
+	free(p);
+	fprintf(stderr, "free came back\n");
+}
+
+/* The child dies before it has run a handler of the program; nobody waits for it. */
+static void dead_child(void)
+{
+	char *p = malloc(LEN);
+	fill(p, LEN, 1);
+	for (int i = 0; i < 50; i++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			for (;;)
+				fill(p, LEN, 2);
+		int status;
+		kill(pid, i % 2 ? SIGKILL : SIGSTOP);
+		char *q = malloc(LEN);
+		fill(q, LEN, 3);
+		free(q);
+		kill(pid, SIGKILL);
+		CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+		CHECK(differs(p, LEN, 1) < 0);
+	}
+}
+
+/* Long chains of generations: each child is the parent of the next. */
+static void chain(void)
+{
+	for (int i = 0; i < 150; i++) {
+		char *p = malloc(100000 + i);
+		CHECK(p);
+		fill(p, 100000 + i, i);
+		pid_t pid = fork();
+		if (pid > 0) {
+			fill(p, 100000 + i, i + 1);
+			reap(pid);
+			CHECK(differs(p, 100000 + i, i + 1) < 0);
+			if (i > 0)
+				_exit(0);
+			return;
+		}
+		CHECK(differs(p, 100000 + i, i) < 0);
+		if (i % 2)
+			free(p);
+	}
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} all[] = {
+		{ "no_copy", no_copy },
+		{ "few_addresses", few_addresses },
+		{ "some_addresses", some_addresses },
+		{ "file_size", file_size },
+		{ "file_size_later", file_size_later },
+		{ "closed", closed },
+		{ "no_descriptors", no_descriptors },
+		{ "no_descriptors_later", no_descriptors_later },
+		{ "guard", guard },
+		{ "locked", locked },
+		{ "stack", stack },
+		{ "bad_free", bad_free },
+		{ "twice", twice },
+		{ "dead_child", dead_child },
+		{ "chain", chain },
+	};
+	CHECK(argc == 2);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (!strcmp(argv[1], all[i].name)) {
+			all[i].run();
+			puts("ok");
+			return 0;
+		}
+	CHECK(0, "%s?", argv[1]);
+}
