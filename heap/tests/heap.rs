@@ -45,7 +45,7 @@ fn starting_programs() {
 
 #[test]
 fn fork_while_threads_allocate() {
-    c_program("fork.c", "fork-threads", &["11", "3", "200"], &[]);
+    c_program("fork.c", "fork-threads", &["11", "3", "120"], &[]);
 }
 
 #[test]
