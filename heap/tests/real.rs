@@ -88,7 +88,7 @@ fn sort_and_others() {
     }
     std::fs::write(dir.join("lines"), &lines).expect("a file");
     let script = "sort --parallel=2 lines | md5sum; sort -k2n -S 1M lines | md5sum; gzip -c lines | gunzip | md5sum
-                  awk '{n[$2]++; s = s $1} END {print length(n), length(s)}' lines; tar c lines | tar xO | md5sum
+                  awk '{n[$2]++; s[NR % 99] = s[NR % 99] substr($1, 1, 3)} END {print length(n), length(s[5])}' lines; tar c lines | tar xO | md5sum
                   grep -c '^f.*9$' lines; sed 's/a/bb/g' lines | tac | md5sum; find / -maxdepth 2 2>/dev/null | wc -l | wc -l";
     let run = |mut c: std::process::Command| succeeds(c.current_dir(&dir).args(["-ec", script]));
     assert_eq!(run(plain("bash")), run(preloaded("bash")));
