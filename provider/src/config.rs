@@ -265,7 +265,9 @@ pub fn unknown_variable(env_name: &str) -> Option<String> {
         .filter(|(d, p)| *d <= p.name.len().max(lower.len()) / 2);
     Some(match nearest {
         Some((_, p)) => format!("{env_name} is not a rustmx parameter and has no effect; did you mean {}?", p.env()),
-        None => format!("{env_name} is not a rustmx parameter and has no effect; `fi_info -e -p rustmx` or the README lists them"),
+        None => {
+            format!("{env_name} is not a rustmx parameter and has no effect; `fi_info -e -p rustmx` or the README lists them")
+        }
     })
 }
 

@@ -79,7 +79,23 @@ impl Domain {
         let owner = fork::own();
         let yields = Yields::of(&config);
         let around = Surroundings { clock, venue };
-        Domain { owner, config, log, around, cqs: Slab::new(), cntrs: Slab::new(), eps: Slab::new(), contexts: Slab::new(), regions: Regions::default(), deferred: Deferred::default(), unusual: false, idle: 0, yields, tired: false, bed: Default::default() }
+        Domain {
+            owner,
+            config,
+            log,
+            around,
+            cqs: Slab::new(),
+            cntrs: Slab::new(),
+            eps: Slab::new(),
+            contexts: Slab::new(),
+            regions: Regions::default(),
+            deferred: Deferred::default(),
+            unusual: false,
+            idle: 0,
+            yields,
+            tired: false,
+            bed: Default::default(),
+        }
     }
 
     /// One turn of every endpoint. Never waits; see [`take_tired`](Self::take_tired).

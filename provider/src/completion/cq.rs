@@ -126,7 +126,11 @@ impl Cq {
         let in_front = n.min(front.len());
         front[..in_front].iter().for_each(&mut sink);
         back[..n - in_front].iter().for_each(sink);
-        if n == self.done.len() { self.done.clear() } else { drop(self.done.drain(..n)) }
+        if n == self.done.len() {
+            self.done.clear()
+        } else {
+            drop(self.done.drain(..n))
+        }
         self.taken += n as u64;
         CqRead::Got(n)
     }

@@ -53,10 +53,42 @@ pub enum Work<'a> {
 
 /// The same, independent of the caller.
 enum Kept {
-    Send { ep: EpId, to: Addr, tag: Option<u64>, data: Option<u64>, iov: UserIov, ctx: UserCtx, flags: Option<OpFlags> },
-    Recv { ep: EpId, from: Addr, tag: Option<(u64, u64)>, iov: UserIov, ctx: UserCtx, flags: Option<OpFlags> },
-    Rma { ep: EpId, to: Addr, write: bool, iov: UserIov, places: Vec<RemoteSeg>, data: Option<u64>, ctx: UserCtx, flags: Option<OpFlags> },
-    Atomic { ep: EpId, to: Addr, order: Order, lists: [UserIov; 3], places: Vec<RemoteSeg>, ctx: UserCtx, flags: Option<OpFlags> },
+    Send {
+        ep: EpId,
+        to: Addr,
+        tag: Option<u64>,
+        data: Option<u64>,
+        iov: UserIov,
+        ctx: UserCtx,
+        flags: Option<OpFlags>,
+    },
+    Recv {
+        ep: EpId,
+        from: Addr,
+        tag: Option<(u64, u64)>,
+        iov: UserIov,
+        ctx: UserCtx,
+        flags: Option<OpFlags>,
+    },
+    Rma {
+        ep: EpId,
+        to: Addr,
+        write: bool,
+        iov: UserIov,
+        places: Vec<RemoteSeg>,
+        data: Option<u64>,
+        ctx: UserCtx,
+        flags: Option<OpFlags>,
+    },
+    Atomic {
+        ep: EpId,
+        to: Addr,
+        order: Order,
+        lists: [UserIov; 3],
+        places: Vec<RemoteSeg>,
+        ctx: UserCtx,
+        flags: Option<OpFlags>,
+    },
     Set(CntrId, u64),
     Add(CntrId, u64),
 }
@@ -89,9 +121,10 @@ impl Kept {
     /// The endpoint that it is for, and its context there.
     fn endpoint(&self) -> Option<(EpId, UserCtx)> {
         match *self {
-            Kept::Send { ep, ctx, .. } | Kept::Recv { ep, ctx, .. } | Kept::Rma { ep, ctx, .. } | Kept::Atomic { ep, ctx, .. } => {
-                Some((ep, ctx))
-            }
+            Kept::Send { ep, ctx, .. }
+            | Kept::Recv { ep, ctx, .. }
+            | Kept::Rma { ep, ctx, .. }
+            | Kept::Atomic { ep, ctx, .. } => Some((ep, ctx)),
             Kept::Set(..) | Kept::Add(..) => None,
         }
     }

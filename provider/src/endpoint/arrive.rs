@@ -115,7 +115,13 @@ impl Endpoint {
 
 #[inline]
 fn finish(
-    report: &Reporter, multis: &mut Slab<Multi>, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr,
+    report: &Reporter,
+    multis: &mut Slab<Multi>,
+    out: &mut Out<'_>,
+    req: &RecvReq,
+    env: &Envelope,
+    placed: usize,
+    src: Addr,
 ) {
     let more = match req.special.multi() {
         None => CompFlags::empty(),
@@ -230,7 +236,11 @@ impl Desk<'_> {
     /// protocol has accepted the record.
     #[inline(always)]
     fn matched<P: Protocol>(
-        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, said: &Announced<P::Body>,
+        &mut self,
+        out: &mut Out<'_>,
+        peer: &mut Peer,
+        header: &Header,
+        said: &Announced<P::Body>,
     ) -> Result<(), Corrupt> {
         let env = said.env;
         let source = peer.canonical;
@@ -285,7 +295,11 @@ impl Desk<'_> {
     /// The oldest receive that matches is a multi-receive buffer. If it has no room left, the next one that matches serves.
     #[inline(never)]
     fn message_to_multi<P: Protocol>(
-        &mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header, said: &Announced<P::Body>,
+        &mut self,
+        out: &mut Out<'_>,
+        peer: &mut Peer,
+        header: &Header,
+        said: &Announced<P::Body>,
     ) -> Result<(), Corrupt> {
         let env = said.env;
         let matcher = if env.tagged { &mut *self.tagged } else { &mut *self.untagged };

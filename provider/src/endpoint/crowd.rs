@@ -87,7 +87,11 @@ impl Crowd {
 
 /// The rule. `named` counts local endpoints, ourselves included; those without a known mask may run on any of `online` cores.
 fn crowded<'a>(
-    mine: &CoreMask, peers: impl Iterator<Item = &'a CoreMask>, named: usize, online: u32, quota: Option<u32>,
+    mine: &CoreMask,
+    peers: impl Iterator<Item = &'a CoreMask>,
+    named: usize,
+    online: u32,
+    quota: Option<u32>,
 ) -> bool {
     let (mut known, mut sharing, mut union) = (1, 1, *mine);
     for mask in peers {

@@ -176,7 +176,8 @@ impl Endpoint {
                 Contact::Gone(_) | Contact::None => false,
                 Contact::Dialing { .. } => true,
                 Contact::Greeted => {
-                    let sending = !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();
+                    let sending =
+                        !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();
                     sending && peer.name.identity() != self.name.and_then(|n| n.identity())
                 }
             }

@@ -253,7 +253,10 @@ impl Endpoint {
         self.crowd = Crowd::new(cpu::allowed());
         self.log.info(|| {
             let s = &self.selection;
-            format!("endpoint {name} is open; {} bytes of ring for each peer and direction; protocols by size:\n{s}", self.segment_bytes)
+            format!(
+                "endpoint {name} is open; {} bytes of ring for each peer and direction; protocols by size:\n{s}",
+                self.segment_bytes
+            )
         });
         Ok(())
     }

@@ -65,7 +65,10 @@ impl Endpoint {
         let credit = peer.link.as_ref().map(|l| l.credit());
         let (how, but) = match credit {
             _ if row.proto == ProtoId::Syscall && peer.copies.is_refused() => {
-                let why = peer.refusal.as_deref().unwrap_or("the kernel lets neither this process nor the peer reach the other's memory");
+                let why = peer
+                    .refusal
+                    .as_deref()
+                    .unwrap_or("the kernel lets neither this process nor the peer reach the other's memory");
                 (ProtoId::Stream, format!("; but {why}, so this one goes as a stream"))
             }
             Some(left) if row.proto == ProtoId::Eager && left < len => (

@@ -43,7 +43,11 @@ impl Endpoint {
             work += self.push_busy(out);
         }
         self.poll.tick += 1;
-        if work == 0 { self.poll.idle += 1 } else { self.poll.idle = 0 }
+        if work == 0 {
+            self.poll.idle += 1
+        } else {
+            self.poll.idle = 0
+        }
         if !self.poll.ack_waiters.is_empty() {
             work += self.collect_acks(out, self.poll.tick.is_multiple_of(ACK_PATIENCE));
         }
@@ -149,7 +153,11 @@ impl Endpoint {
     /// The peer's ring can be polled from now on.
     pub(super) fn start_polling(&mut self, id: PeerId) {
         let hot = self.poll.hot.len() < self.config.hot_peers as usize;
-        if hot { self.poll.hot.extend(self.watch(id)) } else { self.poll.cold.push(id) }
+        if hot {
+            self.poll.hot.extend(self.watch(id))
+        } else {
+            self.poll.cold.push(id)
+        }
         let (tick, nap) = (self.poll.tick, self.nap);
         let peer = self.peers.get_mut(id);
         peer.hot = hot;

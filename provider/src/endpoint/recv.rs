@@ -1,14 +1,14 @@
 //! Receives: post, peek, claim, discard, cancel, and buffers that take many messages.
 
+use super::books::{Books, Withdrawn};
 use super::peers::gone;
 use super::report::{Culprit, FailedRecv, Reporter};
-use super::books::{Books, Withdrawn};
 use super::{Endpoint, HeldMsg, Out, request};
 use crate::error::{Error, Result};
 use crate::matching::Key;
 use crate::mem::user::{UserIov, UserSeg, total_len, window};
-use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
 use crate::protocol::stream::Streams;
+use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
 use crate::request::{Aside, Held, MultiId, RecvReq};
 use crate::types::{Addr, CompFlags, OpFlags, PeerId, UserCtx};
 use slab::Slab;

@@ -9,8 +9,8 @@ use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
 use crate::protocol::syscall::{Copies, Declined, Ended};
+use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Pick;
 use crate::transport::link::Corrupt;
@@ -96,7 +96,11 @@ impl Waiting {
 /// Starts a message by the protocol that was chosen, or by another one if that cannot carry it, and counts it.
 #[inline]
 fn start(
-    pick: Pick, tally: &mut Tallies, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
+    pick: Pick,
+    tally: &mut Tallies,
+    wire: &mut Wire<'_>,
+    msg: &Message<'_>,
+    req: &SendReq,
 ) -> core::result::Result<Started, Refused> {
     if pick.proto != ProtoId::Inline || pick.turned {
         return start_longer(pick, tally, wire, msg, req);
@@ -109,7 +113,11 @@ fn start(
 /// [`start`], out of the way of the protocol that counts nanoseconds.
 #[inline(never)]
 fn start_longer(
-    pick: Pick, tally: &mut Tallies, wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq,
+    pick: Pick,
+    tally: &mut Tallies,
+    wire: &mut Wire<'_>,
+    msg: &Message<'_>,
+    req: &SendReq,
 ) -> core::result::Result<Started, Refused> {
     let mut turned = None;
     let started = match pick.proto {

@@ -19,10 +19,7 @@ impl ChainKey {
     /// The chain of a class for what [`super::Class::common`] says.
     #[inline]
     pub(super) fn new(class: usize, (tag, source): (u64, u32)) -> Self {
-        ChainKey {
-            tag,
-            rest: (class as u64) << 32 | u64::from(source),
-        }
+        ChainKey { tag, rest: (class as u64) << 32 | u64::from(source) }
     }
 }
 

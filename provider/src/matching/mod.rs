@@ -106,10 +106,7 @@ impl Class {
     /// The class of a receive.
     #[inline]
     fn of(key: &Key) -> Self {
-        Class {
-            ignore: key.ignore,
-            directed: key.source.is_some(),
-        }
+        Class { ignore: key.ignore, directed: key.source.is_some() }
     }
 
     /// What receives of this class and the messages that fit them have in common: the compared

@@ -24,10 +24,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    const NONE: Link = Link {
-        prev: NIL,
-        next: NIL,
-    };
+    const NONE: Link = Link { prev: NIL, next: NIL };
 }
 
 /// The first and the last slot of one list.
@@ -38,10 +35,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) const EMPTY: Ends = Ends {
-        head: NIL,
-        tail: NIL,
-    };
+    pub(super) const EMPTY: Ends = Ends { head: NIL, tail: NIL };
 
     /// The first slot; of an empty list, one that no entry has.
     #[inline]
@@ -83,10 +77,7 @@ impl Links {
         if at >= self.0.len() {
             self.0.resize(at + 1, Link::NONE);
         }
-        self.0[at] = Link {
-            prev: ends.tail,
-            next: NIL,
-        };
+        self.0[at] = Link { prev: ends.tail, next: NIL };
         match self.0.get_mut(ends.tail as usize) {
             Some(last) => last.next = slot,
             None => ends.head = slot,
@@ -133,12 +124,7 @@ pub(super) struct Ordered<E> {
 
 impl<E> Ordered<E> {
     pub(super) fn new() -> Self {
-        Ordered {
-            cells: Slab::new(),
-            links: Links::default(),
-            ends: Ends::EMPTY,
-            next_seq: 0,
-        }
+        Ordered { cells: Slab::new(), links: Links::default(), ends: Ends::EMPTY, next_seq: 0 }
     }
 
     #[inline]
@@ -185,10 +171,7 @@ impl<E> Ordered<E> {
     #[inline]
     pub(super) fn at(&self, slot: u32) -> Option<(Id, &E)> {
         let cell = self.cells.get(slot as usize)?;
-        let id = Id {
-            slot,
-            seq: cell.seq,
-        };
+        let id = Id { slot, seq: cell.seq };
         Some((id, &cell.entry))
     }
 

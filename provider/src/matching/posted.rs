@@ -107,11 +107,7 @@ impl<T> Default for Posted<T> {
 impl<T> Posted<T> {
     /// No receives; allocates nothing.
     pub fn new() -> Self {
-        Posted {
-            queue: Ordered::new(),
-            index: Index::default(),
-            owed: 0,
-        }
+        Posted { queue: Ordered::new(), index: Index::default(), owed: 0 }
     }
 
     /// How many receives are posted.
@@ -234,24 +230,14 @@ impl<T> Posted<T> {
 
     /// The oldest receive that satisfies a predicate.
     pub fn find_by(&self, mut pred: impl FnMut(&Key, &T) -> bool) -> Option<PostId> {
-        self.queue
-            .iter()
-            .find(|(_, receive)| pred(&receive.key, &receive.item))
-            .map(|(id, _)| PostId(id))
+        self.queue.iter().find(|(_, receive)| pred(&receive.key, &receive.item)).map(|(id, _)| PostId(id))
     }
 
     /// Removes the receives that are directed at this source; returns them oldest first.
     pub fn remove_source(&mut self, src: PeerId) -> Vec<T> {
-        let doomed: Vec<Id> = self
-            .queue
-            .iter()
-            .filter(|(_, receive)| receive.key.source == Some(src))
-            .map(|(id, _)| id)
-            .collect();
-        doomed
-            .into_iter()
-            .filter_map(|id| self.remove(PostId(id)))
-            .collect()
+        let doomed: Vec<Id> =
+            self.queue.iter().filter(|(_, receive)| receive.key.source == Some(src)).map(|(id, _)| id).collect();
+        doomed.into_iter().filter_map(|id| self.remove(PostId(id))).collect()
     }
 
     /// Removes all receives; returns them oldest first.

@@ -29,21 +29,13 @@ const PEER: PeerId = PeerId(1);
 
 /// A receive.
 pub(super) fn key(tag: u64, ignore: u64, source: Option<u32>) -> Key {
-    Key {
-        tag,
-        ignore,
-        source: source.map(PeerId),
-    }
+    Key { tag, ignore, source: source.map(PeerId) }
 }
 
 /// 0 .. [`MANY`] in the orders that matter.
 fn orders() -> [Vec<u64>; 3] {
     let jumping = (0..MANY).map(|n| n * 37_777 % MANY);
-    [
-        (0..MANY).collect(),
-        (0..MANY).rev().collect(),
-        jumping.collect(),
-    ]
+    [(0..MANY).collect(), (0..MANY).rev().collect(), jumping.collect()]
 }
 
 /// What a receive for tag `n` may look like: directed or not, bits ignored that are all 0 anyway.
@@ -215,9 +207,7 @@ fn messages_taken_by_another_class_leave_nothing_behind() {
 #[test]
 fn surplus_masks_are_scanned_and_classes_change_hands() {
     let mut posted = Posted::new();
-    let ids: Vec<PostId> = (0..16)
-        .map(|bit| posted.post(key(0, 1 << bit, None), bit))
-        .collect();
+    let ids: Vec<PostId> = (0..16).map(|bit| posted.post(key(0, 1 << bit, None), bit)).collect();
     for bit in (1..16).rev() {
         let want = (bit > 0).then_some(ids[bit as usize]);
         assert_eq!(posted.find(1 << bit, PEER), want);

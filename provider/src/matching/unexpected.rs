@@ -51,11 +51,7 @@ impl<U> Default for Unexpected<U> {
 impl<U> Unexpected<U> {
     /// No messages; allocates nothing.
     pub fn new() -> Self {
-        Unexpected {
-            queue: Ordered::new(),
-            indexes: Vec::new(),
-            spare: Vec::new(),
-        }
+        Unexpected { queue: Ordered::new(), indexes: Vec::new(), spare: Vec::new() }
     }
 
     /// How many messages are held.
@@ -107,11 +103,7 @@ impl<U> Unexpected<U> {
             self.indexes.push(index);
             return found;
         }
-        self.queue
-            .iter()
-            .skip(SCAN_LIMIT)
-            .find(|(_, held)| key.matches(held.tag, held.src))
-            .map(|(id, _)| HeldId(id))
+        self.queue.iter().skip(SCAN_LIMIT).find(|(_, held)| key.matches(held.tag, held.src)).map(|(id, _)| HeldId(id))
     }
 
     #[inline]
@@ -158,16 +150,8 @@ impl<U> Unexpected<U> {
 
     /// Removes the messages from this source; returns them oldest first.
     pub fn remove_source(&mut self, src: PeerId) -> Vec<U> {
-        let doomed: Vec<Id> = self
-            .queue
-            .iter()
-            .filter(|(_, held)| held.src == src)
-            .map(|(id, _)| id)
-            .collect();
-        doomed
-            .into_iter()
-            .filter_map(|id| self.remove(HeldId(id)))
-            .collect()
+        let doomed: Vec<Id> = self.queue.iter().filter(|(_, held)| held.src == src).map(|(id, _)| id).collect();
+        doomed.into_iter().filter_map(|id| self.remove(HeldId(id))).collect()
     }
 
     /// Removes all messages; returns them oldest first.

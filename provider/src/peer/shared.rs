@@ -313,7 +313,9 @@ mod tests {
         assert!(View::new(memory("a", 100), "b").is_none());
         assert!(View::new(memory("a", 100), "a\0").is_none());
         assert!(View::new(SharedMem::new(Heap::new(64)), "a").is_none());
-        for (word, value) in [(AT_MAGIC, 0), (AT_CAPACITY, 1000), (AT_CAPACITY, 0), (AT_CAPACITY, u64::MAX), (AT_CAPACITY, 1 << 58)] {
+        for (word, value) in
+            [(AT_MAGIC, 0), (AT_CAPACITY, 1000), (AT_CAPACITY, 0), (AT_CAPACITY, u64::MAX), (AT_CAPACITY, 1 << 58)]
+        {
             let mem = memory("a", 100);
             mem.word(word).store(value, Ordering::Relaxed);
             assert!(View::new(mem, "a").is_none(), "{word} {value}");

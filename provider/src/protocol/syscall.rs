@@ -380,7 +380,9 @@ impl Copies {
     fn fetch_at_once(&mut self, link: &mut Link, said: &Announced<Said>, req: &RecvReq) -> Result<Option<usize>, Corrupt> {
         let Announced { env, body } = said;
         let wanted = req.cap.min(env.total);
-        let Some(target) = self.target.filter(|_| wanted <= TURN && !self.is_shared(wanted) && !self.no_read) else { return Ok(None) };
+        let Some(target) = self.target.filter(|_| wanted <= TURN && !self.is_shared(wanted) && !self.no_read) else {
+            return Ok(None);
+        };
         if self.rx.contains_key(&body.id) {
             return Err(Corrupt);
         }
@@ -423,7 +425,11 @@ impl Copies {
                     Stage::Alone(end) => c.next == end,
                     _ => c.next == c.wanted,
                 };
-                if over { self.finish(id, ended) } else { self.copying.push_front(id) }
+                if over {
+                    self.finish(id, ended)
+                } else {
+                    self.copying.push_front(id)
+                }
                 len
             }
             Err(NoAccess::Forbidden) => {

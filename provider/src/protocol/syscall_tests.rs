@@ -1,11 +1,11 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us.
 
-use crate::protocol::Streams;
 use super::*;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::pool::Pool;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, of_slice, total_len};
+use crate::protocol::Streams;
 use crate::region::table::Table;
 use crate::request::Special;
 use crate::shm::layout::BACK;
@@ -191,8 +191,12 @@ struct Plan {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let len = prop_oneof![1usize..5000, 1usize..300_000];
-    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, any::<bool>())
-        .prop_map(|(len, cap, whole, a, b, early)| Plan { len, cap: if whole { len } else { cap }, pieces: (a, b), early })
+    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, any::<bool>()).prop_map(|(len, cap, whole, a, b, early)| Plan {
+        len,
+        cap: if whole { len } else { cap },
+        pieces: (a, b),
+        early,
+    })
 }
 
 proptest! {
@@ -362,7 +366,17 @@ fn lies() {
     let good = (1, 50_000, [1, 1 << 16], piece(50_000));
     let lie = |(id, wanted, body, bytes): (u64, u64, [u64; 2], smallvec::SmallVec<[u8; MAX_PIECES * 16]>)| {
         let (mut a, mut b, _from, _to, _table) = shared(100_000)?;
-        let draft = Draft { kind: Kind::Accept, flags: 0, tag: id, data: wanted, body, iov: &[], skip: 0, len: bytes.len(), bytes: &bytes };
+        let draft = Draft {
+            kind: Kind::Accept,
+            flags: 0,
+            tag: id,
+            data: wanted,
+            body,
+            iov: &[],
+            skip: 0,
+            len: bytes.len(),
+            bytes: &bytes,
+        };
         b.link.send(&draft, Class::Control).expect("room");
         Some(a.drain().is_err())
     };
@@ -385,11 +399,15 @@ fn lies() {
         for _ in 0..first {
             b.copies.copy_front(&b.link, &mut Ended::default());
         }
-        let draft = Draft { kind: Kind::Done, flags: 0, tag: 1, data: chunks, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] };
+        let draft =
+            Draft { kind: Kind::Done, flags: 0, tag: 1, data: chunks, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] };
         a.link.send(&draft, Class::Control).expect("room");
         Some(b.drain().is_err())
     };
-    assert_eq!((done(0, 0), done(4, 0), done(3, 1)), (kernel_allows().then_some(false), kernel_allows().then_some(false), kernel_allows().then_some(false)));
+    assert_eq!(
+        (done(0, 0), done(4, 0), done(3, 1)),
+        (kernel_allows().then_some(false), kernel_allows().then_some(false), kernel_allows().then_some(false))
+    );
     assert_ne!(done(5, 0), Some(false), "more chunks than there are");
     assert_ne!(done(4, 1), Some(false), "chunks that we copied");
 }

@@ -197,7 +197,10 @@ mod tests {
         assert_eq!(one(Prod, AtomicType::F64, 1.5, -2.0, 0.0), -3.0);
         assert_eq!(one(Min, AtomicType::F32, 1.0f32, f32::NAN, 0.0), 1.0);
         assert!(one(Prod, AtomicType::ComplexF64, Complex(1.0, 2.0), Complex(3.0, -1.0), Complex(0.0, 0.0)) == Complex(5.0, 5.0));
-        assert!(one(LogicalAnd, AtomicType::ComplexF32, Complex(0f32, 2.0), Complex(3.0, 0.0), Complex(0.0, 0.0)) == Complex(1.0, 0.0));
+        assert!(
+            one(LogicalAnd, AtomicType::ComplexF32, Complex(0f32, 2.0), Complex(3.0, 0.0), Complex(0.0, 0.0))
+                == Complex(1.0, 0.0)
+        );
     }
 
     #[test]

@@ -189,7 +189,8 @@ mod tests {
         let region = Region { memory, access: Access::REMOTE_READ, by_address: false, counter: None };
         regions.register(7, region).expect("registered");
         assert_eq!(regions.register(7, region), Err(Error::KeyInUse));
-        let reach = |regions: &Regions, key, addr, len, access| regions.reach(key, addr, len, access).map(|s| (s.address(), s.len()));
+        let reach =
+            |regions: &Regions, key, addr, len, access| regions.reach(key, addr, len, access).map(|s| (s.address(), s.len()));
         let at = memory.address();
         assert_eq!(reach(&regions, 7, 10, 90, Access::REMOTE_READ), Ok((at + 10, 90)));
         assert_eq!(reach(&regions, 7, 100, 0, Access::REMOTE_READ), Ok((at + 100, 0)));

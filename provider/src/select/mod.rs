@@ -193,7 +193,11 @@ mod tests {
         assert_eq!(s.to_string().lines().count(), 3);
         assert!(s.share_borders().is_empty());
         let s = Selection::new(&Config { syscall_min: 4 << 10, ..Config::default() }, 6000);
-        assert_eq!([s.choose(4096, false).proto, s.choose(4097, false).proto], [ProtoId::Eager, ProtoId::Syscall], "eager comes first");
+        assert_eq!(
+            [s.choose(4096, false).proto, s.choose(4097, false).proto],
+            [ProtoId::Eager, ProtoId::Syscall],
+            "eager comes first"
+        );
     }
 
     #[test]
@@ -204,10 +208,16 @@ mod tests {
         assert!(s.to_string().contains("0 .. max      stream   fragments") && s.to_string().contains("(forced)"), "{s}");
         let s = forced("eager:0-4k,alone:64k-1m");
         let ways: Vec<(usize, Way, bool)> = s.rows().iter().map(|r| (r.from, r.way(), r.forced)).collect();
-        assert_eq!(ways, [
-            (0, Way::Eager, true), (4097, Way::Stream, false), (16 << 10, Way::Alone, false), (64 << 10, Way::Alone, true),
-            ((1 << 20) + 1, Way::Shared, false),
-        ]);
+        assert_eq!(
+            ways,
+            [
+                (0, Way::Eager, true),
+                (4097, Way::Stream, false),
+                (16 << 10, Way::Alone, false),
+                (64 << 10, Way::Alone, true),
+                ((1 << 20) + 1, Way::Shared, false),
+            ]
+        );
         // Without sizes: as far as it carries.
         let s = forced("eager");
         assert_eq!([s.choose(6000, false).proto, s.choose(6001, false).proto], [ProtoId::Eager, ProtoId::Stream]);

@@ -55,7 +55,9 @@ impl Limits {
             (Ok(from), Ok(to)) if from <= most && to <= most => Ok(Claim { way: part.way, sizes: from..=to }),
             _ => Err(match part.way {
                 Way::Inline => format!("inline carries at most {INJECT_MAX} bytes, what fits beside the header"),
-                Way::Eager => format!("eager carries at most {most} bytes, one record of the ring (FI_RUSTMX_RING_SIZE makes it longer)"),
+                Way::Eager => {
+                    format!("eager carries at most {most} bytes, one record of the ring (FI_RUSTMX_RING_SIZE makes it longer)")
+                }
                 _ => format!("no message is longer than {MAX_MSG} bytes"),
             }),
         }

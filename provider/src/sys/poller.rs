@@ -53,7 +53,8 @@ impl Poller {
     /// Whether a descriptor was ready.
     pub fn sleep(&self, limit: Option<Duration>) -> bool {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
-        let limit = limit.map(|d| Timespec { tv_sec: d.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
+        let limit =
+            limit.map(|d| Timespec { tv_sec: d.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
         epoll::wait(&self.fd, &mut events, limit.as_ref()).is_ok_and(|(events, _)| !events.is_empty())
     }
 }

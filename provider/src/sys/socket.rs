@@ -4,8 +4,8 @@
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,12 +14,7 @@ use std::mem::MaybeUninit;
 pub const MAX_FDS: usize = 2;
 
 fn socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        None,
-    )
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
 /// Listens at an abstract name. `EADDRINUSE` if somebody else does.
@@ -66,10 +61,7 @@ pub struct PeerCred {
 /// Credentials of the other end.
 pub fn peer_cred(fd: impl AsFd) -> Result<PeerCred, Errno> {
     let cred = sockopt::socket_peercred(fd)?;
-    Ok(PeerCred {
-        pid: cred.pid.as_raw_nonzero().get(),
-        same_user: cred.uid == rustix::process::geteuid(),
-    })
+    Ok(PeerCred { pid: cred.pid.as_raw_nonzero().get(), same_user: cred.uid == rustix::process::geteuid() })
 }
 
 /// Sends one message with descriptors.
@@ -79,12 +71,7 @@ pub fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), E
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
     }
-    let n = rustix::net::sendmsg(
-        fd,
-        &[IoSlice::new(bytes)],
-        &mut control,
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-    )?;
+    let n = rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
     if n == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
@@ -100,12 +87,7 @@ pub struct Received {
 pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::net::recvmsg(
-        fd,
-        &mut [IoSliceMut::new(buf)],
-        &mut control,
-        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let got = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buf)], &mut control, RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC)?;
     let fds = control
         .drain()
         .filter_map(|m| match m {

@@ -198,14 +198,8 @@ impl Link {
         }
         let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
         self.told = ack;
-        let header = Header {
-            kind: draft.kind,
-            flags: draft.flags,
-            len: draft.len as u16,
-            ack,
-            tag: draft.tag,
-            data: draft.data,
-        };
+        let header =
+            Header { kind: draft.kind, flags: draft.flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
         let position = self.tx.publish(need, header.emit(self.tx.written()));
         match &self.inbound {
             Some(inbound) => {

@@ -77,9 +77,15 @@ impl Local {
         })?;
         let poller = Poller::new().map_err(|_| Error::NoResources)?;
         poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        Ok(Local { listener, poller: Arc::new(poller), strangers: Slab::new(), tokens: Vec::new(), own: None, short_of_descriptors: false })
+        Ok(Local {
+            listener,
+            poller: Arc::new(poller),
+            strangers: Slab::new(),
+            tokens: Vec::new(),
+            own: None,
+            short_of_descriptors: false,
+        })
     }
-
 }
 
 impl Door for Local {
@@ -180,7 +186,11 @@ impl Local {
         self.poller.remove(&fd);
         match heard {
             Reply::Greeting(greeting) => {
-                events.push(Event::Call { line: Arc::new(Socket { fd, poller: self.poller.clone() }), pid: cred.pid.cast_unsigned(), greeting });
+                events.push(Event::Call {
+                    line: Arc::new(Socket { fd, poller: self.poller.clone() }),
+                    pid: cred.pid.cast_unsigned(),
+                    greeting,
+                });
             }
             Reply::Refused(error) => {
                 let why = match error {

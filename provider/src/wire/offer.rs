@@ -14,8 +14,12 @@ pub struct BadOffer;
 
 /// Where a buffer is, if a record can say it: at most [`MAX_PIECES`] pieces.
 pub fn pieces_of(iov: &[UserSeg]) -> Option<Pieces> {
-    let pieces: Pieces =
-        iov.iter().filter(|s| !s.is_empty()).take(MAX_PIECES + 1).map(|s| Piece { addr: s.address() as u64, len: s.len() }).collect();
+    let pieces: Pieces = iov
+        .iter()
+        .filter(|s| !s.is_empty())
+        .take(MAX_PIECES + 1)
+        .map(|s| Piece { addr: s.address() as u64, len: s.len() })
+        .collect();
     (pieces.len() <= MAX_PIECES).then_some(pieces)
 }
 
