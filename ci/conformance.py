@@ -133,6 +133,11 @@ def perform(chosen, only_missing):
     if unusable:
         print(f"conformance: cannot be run: {', '.join(unusable)}", file=sys.stderr)
     if len(chosen) > 1:
+        # Again, beside the sum: who sees only the end of a long log must see what failed.
+        for each in records:
+            for case in each["cases"]:
+                if case["result"] == "fail":
+                    print(f"failed: {each['suite']} {each['part']}: {case['name']}", flush=True)
         print(f"{record.sums(records)} in {len(records)} parts", flush=True)
     return 2 if unusable else 1 if any(each["counts"]["fail"] for each in records) else 0
 
