@@ -71,6 +71,7 @@ pub(crate) fn carried(way: Way, stats: &Stats) -> u64 {
         Way::Eager => stats.eager,
         Way::Stream => stats.stream,
         Way::Syscall | Way::Alone | Way::Shared => stats.syscall,
+        Way::Mapped => stats.mapped,
     }
 }
 

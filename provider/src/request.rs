@@ -21,6 +21,8 @@ pub struct Message<'a> {
     pub bytes: &'a [u8],
     /// Its bytes.
     pub len: usize,
+    /// The number of the memory in which all of it lies, if that was lent to the peer; else 0.
+    pub lent: u32,
 }
 
 /// What a finished send needs for its completion.

@@ -39,6 +39,8 @@ counters! {
     stream;
     /// Messages offered to the receiver, to be copied by the kernel.
     syscall;
+    /// Messages offered to the receiver in memory that both have mapped.
+    mapped;
     /// Bytes of messages that this side copied from its peers' memory.
     fetched;
     /// Bytes of messages that this side copied to its peers' memory.
@@ -74,6 +76,7 @@ impl Stats {
             ProtoId::Eager => self.eager += messages,
             ProtoId::Stream => self.stream += messages,
             ProtoId::Syscall => self.syscall += messages,
+            ProtoId::Mapped => self.mapped += messages,
         }
     }
 

@@ -292,6 +292,8 @@ pub enum ProtoId {
     Stream,
     /// One copy by the kernel, without the ring.
     Syscall,
+    /// One copy in memory that both processes have mapped.
+    Mapped,
 }
 
 impl ProtoId {
@@ -302,6 +304,7 @@ impl ProtoId {
             ProtoId::Eager => "eager",
             ProtoId::Stream => "stream",
             ProtoId::Syscall => "syscall",
+            ProtoId::Mapped => "mapped",
         }
     }
 }

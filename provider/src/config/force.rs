@@ -20,11 +20,13 @@ pub enum Way {
     Alone,
     /// The kernel copies, called by both sides at once.
     Shared,
+    /// The processes copy, in memory that both have mapped.
+    Mapped,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 6] = [Way::Inline, Way::Eager, Way::Stream, Way::Syscall, Way::Alone, Way::Shared];
+    pub const ALL: [Way; 7] = [Way::Inline, Way::Eager, Way::Stream, Way::Syscall, Way::Alone, Way::Shared, Way::Mapped];
 
     /// Its name in lists.
     pub fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Way {
             Way::Syscall => "syscall",
             Way::Alone => "alone",
             Way::Shared => "shared",
+            Way::Mapped => "mapped",
         }
     }
 
@@ -142,7 +145,7 @@ mod tests {
 
     fn part() -> impl Strategy<Value = Part> {
         let end = || proptest::option::of(prop_oneof![0u64..300, (0u64..40).prop_map(|n| n << 10), any::<u64>()]);
-        (0usize..6, end(), end()).prop_map(|(way, a, b)| {
+        (0usize..7, end(), end()).prop_map(|(way, a, b)| {
             let (from, to) = if a > b && b.is_some() { (b, a) } else { (a, b) };
             Part { way: Way::ALL[way], from, to }
         })
@@ -174,7 +177,7 @@ mod tests {
         };
         let (kept, why) = complaint("eager:0-4k,steam:8k-");
         assert!(kept == 1 && why.contains("`steam:8k-`") && why.contains("did you mean stream?"), "{why}");
-        assert!(complaint("qqqqqqq").1.ends_with("alone, shared)"));
+        assert!(complaint("qqqqqqq").1.ends_with("alone, shared, mapped)"));
         assert!(complaint("stream:8k-4k").1.contains("no size is in this range"));
         for bad in ["stream:4k", "stream:x-", "stream:-4x", "stream:4k-8k-"] {
             assert!(complaint(bad).1.contains("from-to"), "{bad}");

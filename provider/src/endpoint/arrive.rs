@@ -4,11 +4,12 @@
 use super::peers::Peer;
 use super::recv::{self, Multi, Wanted};
 use super::report::Reporter;
+use super::tally::Back;
 use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
-use crate::protocol::syscall::{Declined, Ended, Returned, Syscall, TURN};
+use crate::protocol::single::{Declined, Ended, Finished, Returned, Single, TURN};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
@@ -33,12 +34,26 @@ struct Desk<'a> {
     via: PeerId,
     /// Bytes of long messages copied in this turn.
     moved: u64,
+    /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
+    news: Option<u32>,
 }
 
 impl Endpoint {
     /// Takes records from the ring of `id`, until it is empty or its turn is over. Returns how many.
     #[inline(never)] // An idle poll must not pay for its frame.
     pub(super) fn drain(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
+        match self.drain_until_news(out, id) {
+            (taken, None) => taken,
+            (taken, Some(number)) => {
+                self.look_for_loan(out, id, number);
+                taken + self.drain_until_news(out, id).0
+            }
+        }
+    }
+
+    /// [`drain`](Self::drain), up to a record that names memory of which nothing was heard yet; returns its number, too.
+    #[inline]
+    fn drain_until_news(&mut self, out: &mut Out<'_>, id: PeerId) -> (usize, Option<u32>) {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);
         let mut desk = Desk {
@@ -51,6 +66,7 @@ impl Endpoint {
             src,
             via: id,
             moved: 0,
+            news: None,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
         // writer has just touched, would cost a hand-over before the application hears of the first.
@@ -68,7 +84,8 @@ impl Endpoint {
                 }
             }
         }
-        let Some(link) = &mut peer.link else { return taken };
+        let news = desk.news;
+        let Some(link) = &mut peer.link else { return (taken, None) };
         // Not "a record was taken": between a skip and the record behind it the writer may have stopped, and a watch that
         // stayed on the skip's line would miss the record once that line is written anew.
         if link.consumed() != before {
@@ -87,7 +104,7 @@ impl Endpoint {
         if !sound {
             self.depart(out, id, Error::Corrupt);
         }
-        taken
+        (taken, news)
     }
 
     /// A receive has all its bytes.
@@ -135,6 +152,12 @@ impl Desk<'_> {
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
+        if matches!(header.kind, Kind::Offer | Kind::Accept) {
+            self.news = peer.copies.news(link, &header);
+            if self.news.is_some() {
+                return Ok(false);
+            }
+        }
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
             Kind::Eager => self.long_message::<Eager>(out, peer, &header)?,
@@ -145,14 +168,15 @@ impl Desk<'_> {
                 }
             }
             Kind::Cts => match peer.copies.on_cts(&header)? {
-                Some(Returned { iov, total, wanted, req }) => {
-                    peer.tally.came_back(total, header.flags & flag::FORBIDDEN != 0);
+                Some(Returned { iov, total, wanted, lent, req }) => {
+                    let why = if header.flags & flag::FORBIDDEN != 0 { Back::Forbidden } else { Back::Unreachable };
+                    peer.tally.came_back(total, lent, why);
                     peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
                 }
                 None => peer.streams.on_cts(&header)?,
             },
             Kind::Offer => {
-                self.long_message::<Syscall>(out, peer, &header)?;
+                self.long_message::<Single>(out, peer, &header)?;
                 let moved = std::mem::take(&mut peer.copies.fetched);
                 self.moved += moved;
                 self.stats.fetched += moved;
@@ -171,7 +195,10 @@ impl Desk<'_> {
     #[inline(never)]
     fn copied(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
         if header.kind == Kind::Fin {
-            let req = peer.copies.on_fin(header)?;
+            let Finished { req, unmapped } = peer.copies.on_fin(header)?;
+            if let Some(total) = unmapped {
+                peer.tally.came_back(total, true, Back::Unmapped);
+            }
             self.report.sent(out, &req);
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::shm::segment;
 use crate::sys::host;
 use crate::transport::link::Link;
 use crate::transport::{Greeting, Line, NoCall, Reply};
-use crate::types::PeerId;
+use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
 use std::net::{IpAddr, UdpSocket};
@@ -240,8 +240,10 @@ impl Endpoint {
     /// From now on the peer's memory may be tried.
     fn try_memory(&mut self, id: PeerId) {
         let peer = self.peers.get_mut(id);
+        let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
+        peer.copies.share_between(&kernel, &mapped);
         if self.config.cma == 0 {
-            peer.copies.share_between(&self.selection.share_borders());
+            peer.copies.allow_kernel();
         }
         open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
     }
@@ -272,6 +274,15 @@ impl Endpoint {
                 Reply::Greeting(greeting) => {
                     more = true;
                     self.answered(out, id, &greeting);
+                }
+                Reply::Loan(loan, handed) if packets < PACKETS_A_LOOK => {
+                    packets += 1;
+                    self.take_loan(out, id, &loan, handed.as_ref());
+                }
+                Reply::Loan(..) => {
+                    // No honest peer lends so much at once; what it says later about this one is not believed.
+                    self.depart(out, id, Error::Corrupt);
+                    return true;
                 }
                 Reply::Refused(why) => {
                     self.depart(out, id, why);

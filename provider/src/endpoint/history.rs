@@ -58,6 +58,7 @@ fn why(why: Why, peer: &Peer) -> String {
         Why::Memory => "the kernel could not reach the memory of these messages".into(),
         Why::Pieces => "the buffers lie in more pieces than an offer can name".into(),
         Why::Unknown => "where the peer's memory is was not known".into(),
+        Why::Unmapped => "the receiver could not map the memory that was lent to it, so the kernel copied".into(),
         Why::AtOnce => "the callers took their buffers back at once (inject), which only inline can promise".into(),
     }
 }

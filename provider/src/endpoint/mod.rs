@@ -26,6 +26,7 @@ mod crowd;
 mod depart;
 mod explain;
 mod history;
+mod lend;
 mod peers;
 mod plan;
 mod progress;
@@ -66,6 +67,7 @@ use crate::wire::header::HEAD;
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 pub(crate) use crowd::Yields;
+use lend::Terms;
 use peers::Peers;
 use report::Reporter;
 use shared::Member;
@@ -150,6 +152,7 @@ pub struct Endpoint {
     bell: Option<OwnBell>,
     selection: Selection,
     segment_bytes: usize,
+    terms: Terms,
     peers: Peers,
     books: Books,
     /// Bound to a shared receive context, whose books it works with while they are lent.
@@ -172,6 +175,7 @@ impl Endpoint {
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
             selection: Selection::new(&config, record_max),
+            terms: Terms::of(&config),
             report: Reporter::new(attr.source, index),
             attr,
             config,

@@ -4,6 +4,7 @@
 //! inserted is the same one afterwards. A contact address becomes a peer of its own until first contact tells who is there; if
 //! that is somebody already known, the contact's peer is an *alias*: its link stays, its messages count as the other's (`canonical`).
 
+use super::lend::Handout;
 use super::send::Waiting;
 use super::tally::Tallies;
 use crate::error::{Error, Result};
@@ -11,8 +12,8 @@ use crate::peer::av::BoundVector;
 use crate::peer::name::{Identity, Name};
 use crate::protocol::direct::Direct;
 use crate::protocol::one_sided::OneSided;
+use crate::protocol::single::Copies;
 use crate::protocol::stream::Streams;
-use crate::protocol::syscall::Copies;
 use crate::request::SendReq;
 use crate::transport::link::Link;
 use crate::transport::{Handed, Line};
@@ -68,6 +69,8 @@ pub(super) struct Peer {
     pub tally: Tallies,
     /// Why the kernel does not copy, once it has refused.
     pub refusal: Option<String>,
+    /// The memory of ours that it was handed.
+    pub handed: Handout,
     /// Its handle, and the vector's epoch for which that holds.
     addr: (u64, Addr),
 }
@@ -97,6 +100,7 @@ impl Peer {
             held: 0,
             tally: Tallies::default(),
             refusal: None,
+            handed: Handout::new(),
             addr: (u64::MAX, Addr::UNSPEC),
         }
     }

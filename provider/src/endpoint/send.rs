@@ -2,17 +2,19 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
-use super::peers::{Contact, gone};
+use super::lend::{Terms, ToPeer};
+use super::peers::{Contact, Peer, gone};
 use super::rma::target;
 use super::tally::{Tallies, Why};
 use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::syscall::{Copies, Declined, Ended};
-use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream, syscall::Syscall};
+use crate::protocol::single::{Copies, Declined, Ended, Single};
+use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::Pick;
+use crate::transport::Door;
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
@@ -55,8 +57,8 @@ const BACKLOG: usize = 1024;
 /// What may be done with a peer's memory at the moment. If ranks outnumber cores nothing is shared: the other side would copy instead of
 /// somebody else who waits, and may lose its core in the middle of a chunk.
 pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, target: Option<Target>) {
+    copies.set_crowded(config.protocol.parts().is_empty() && Yields::of(config).now(|| crowd.is_crowded()));
     if config.cma == 0 {
-        copies.set_crowded(config.protocol.parts().is_empty() && Yields::of(config).now(|| crowd.is_crowded()));
         copies.reach(target);
     }
 }
@@ -89,7 +91,7 @@ impl Waiting {
 
     fn message(&self) -> Message<'_> {
         let Waiting { tagged, tag, data, len, .. } = *self;
-        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len }
+        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0 }
     }
 }
 
@@ -133,7 +135,7 @@ fn start_longer(
             other => other,
         },
         ProtoId::Stream => Stream::start(wire, msg, req),
-        ProtoId::Syscall => match Syscall::start(wire, msg, req) {
+        ProtoId::Syscall | ProtoId::Mapped => match Single::start(wire, msg, req) {
             Err(Refused::Unable) => {
                 turned = Some((ProtoId::Stream, unable(wire, msg)));
                 Stream::start(wire, msg, req)
@@ -146,6 +148,13 @@ fn start_longer(
         tally.turn(pick.row, to, why, msg.len);
     }
     Ok(started)
+}
+
+/// The number of the memory in which a message lies, if the peer can map that; else 0.
+#[inline(never)]
+fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
+    let can = peer.copies.takes_loans() && peer.link.as_ref().is_some_and(|link| link.can_receive());
+    if can { ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.lend(iov) } else { 0 }
 }
 
 /// Why a message cannot be offered.
@@ -204,15 +213,22 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
-        let msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len };
+        let mut msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len, lent: 0 };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
+        let mut pick = self.selection.choose(len, copy);
+        if pick.proto != ProtoId::Inline
+            && let Some(other) = self.selection.choose_lent(len)
+        {
+            msg.lent = lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
+            pick = if msg.lent != 0 { other } else { pick };
+        }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
-        match start(self.selection.choose(len, copy), &mut peer.tally, &mut wire, &msg, &req) {
+        match start(pick, &mut peer.tally, &mut wire, &msg, &req) {
             Ok(Started::Sent(position)) => {
                 self.in_ring(out, id, req, position);
                 Ok(())
@@ -281,25 +297,39 @@ impl Endpoint {
         let mut done = smallvec::SmallVec::<[(SendReq, u32); 4]>::new();
         let mut ended = Ended::default();
         let peer = self.peers.get_mut(id);
-        let Some(link) = &mut peer.link else { return 0 };
+        if peer.link.is_none() {
+            return 0;
+        }
         let mut started = Ok(0);
-        while let Some(message) = peer.backlog.front() {
-            let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
+        while let Some(message) = peer.backlog.pop_front() {
+            let mut msg = message.message();
             // A payload of its own is that of a call that gave its buffer back.
-            let pick = self.selection.choose(message.len, !message.bytes.is_empty());
-            let position = match start(pick, &mut peer.tally, &mut wire, &message.message(), &message.req) {
+            let mut pick = self.selection.choose(message.len, !message.bytes.is_empty());
+            if pick.proto != ProtoId::Inline
+                && let Some(other) = self.selection.choose_lent(message.len)
+            {
+                msg.lent = lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
+                pick = if msg.lent != 0 { other } else { pick };
+            }
+            let Some(link) = &mut peer.link else { break };
+            let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
+            let position = match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {
                 Ok(Started::Sent(position)) => Some(position),
                 Ok(Started::Streaming) => None,
-                Err(Refused::Full | Refused::Window | Refused::Unable) => break,
+                Err(Refused::Full | Refused::Window | Refused::Unable) => {
+                    peer.backlog.push_front(message);
+                    break;
+                }
                 Err(Refused::Corrupt) => {
                     started = Err(Corrupt);
+                    peer.backlog.push_front(message);
                     break;
                 }
             };
             started = started.map(|n| n + 1);
             done.extend(position.map(|p| (message.req, p)));
-            peer.backlog.pop_front();
         }
+        let Some(link) = &mut peer.link else { return 0 };
         let answered = match peer.one_sided.has_work() {
             true => peer.one_sided.push(link, out.regions, self.config.fragment as usize),
             false => Ok(0),
@@ -308,7 +338,9 @@ impl Endpoint {
         let copied = if peer.copies.has_work() {
             open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
             let fresh = self.clock.now().saturating_sub(self.poll.looked_at) < FRESH;
-            peer.copies.push(link, fresh, &mut ended)
+            let mut lender =
+                ToPeer { terms: self.terms, door: self.door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed };
+            peer.copies.push(link, fresh, &mut lender, &mut ended)
         } else {
             Ok(0)
         };

@@ -1,7 +1,7 @@
 //! What went which way to one peer: for each row of the select table how many messages and bytes, and what of that could not go as the
 //! table says. The counters of an endpoint ([`Stats`]) are sums of these, so a message costs two additions.
 
-use crate::select::{MAX_ROWS, Pick, Selection};
+use crate::select::{MAX_ROWS, Selection};
 use crate::stats::Stats;
 use crate::types::ProtoId;
 
@@ -45,6 +45,19 @@ pub(super) enum Why {
     Unknown,
     /// The caller took its buffer back at once.
     AtOnce,
+    /// The receiver could not map what was lent to it.
+    Unmapped,
+}
+
+/// Why an offer came back, or went otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    /// The kernel forbids all of them; it comes as a stream.
+    Forbidden,
+    /// This one could not be reached; it comes as a stream.
+    Unreachable,
+    /// The receiver had the kernel copy it.
+    Unmapped,
 }
 
 /// Messages of one row that went another way.
@@ -77,8 +90,8 @@ pub(super) struct Tallies {
     rows: [Tally; MAX_ROWS],
     turned: Vec<Turned>,
     deeds: [Tally; Deed::ALL.len()],
-    /// Offers that came back: bytes of the message, and whether the kernel forbids them all.
-    returned: Vec<(usize, bool)>,
+    /// Offers that came back: bytes of the message, whether it lay in memory that was lent, and why.
+    returned: Vec<(usize, bool, Back)>,
 }
 
 impl Tallies {
@@ -102,10 +115,10 @@ impl Tallies {
         }
     }
 
-    /// The receiver wants an offered message as a stream.
+    /// An offered message did not go as it was offered.
     #[cold]
-    pub fn came_back(&mut self, total: usize, forbidden: bool) {
-        self.returned.push((total, forbidden));
+    pub fn came_back(&mut self, total: usize, lent: bool, why: Back) {
+        self.returned.push((total, lent, why));
     }
 
     /// Whether [`take_returned`](Self::take_returned) has something.
@@ -117,10 +130,15 @@ impl Tallies {
     /// Books what came back. Whether the kernel forbids offers.
     pub fn take_returned(&mut self, selection: &Selection) -> bool {
         let mut any = false;
-        for (total, forbidden) in std::mem::take(&mut self.returned) {
-            let Pick { row, .. } = selection.choose(total, false);
-            self.turn(row, ProtoId::Stream, if forbidden { Why::Kernel } else { Why::Memory }, total);
-            any |= forbidden;
+        for (total, lent, back) in std::mem::take(&mut self.returned) {
+            let pick = selection.choose_lent(total).filter(|_| lent).unwrap_or_else(|| selection.choose(total, false));
+            let (to, why) = match back {
+                Back::Forbidden => (ProtoId::Stream, Why::Kernel),
+                Back::Unreachable => (ProtoId::Stream, Why::Memory),
+                Back::Unmapped => (ProtoId::Syscall, Why::Unmapped),
+            };
+            self.turn(pick.row, to, why, total);
+            any |= back == Back::Forbidden;
         }
         any
     }
@@ -166,6 +184,7 @@ impl Tallies {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::select::Pick;
 
     #[test]
     fn what_was_turned_is_not_counted_twice() {
@@ -177,7 +196,7 @@ mod tests {
         }
         let Pick { row: eager, .. } = selection.choose(3000, false);
         t.turn(eager, ProtoId::Stream, Why::Window, 3000);
-        t.came_back(1 << 20, true);
+        t.came_back(1 << 20, false, Back::Forbidden);
         assert!(t.has_returned() && t.take_returned(&selection) && !t.has_returned());
         t.deed(Deed::WriteByEngine, 5);
         let mut stats = Stats::default();

@@ -107,6 +107,13 @@ impl SharedMem {
         }
     }
 
+    /// A part of it as if it were the application's, for tests of memory that is both.
+    #[cfg(test)]
+    pub fn as_user(&self, offset: usize, len: usize) -> UserSeg {
+        // SAFETY: `at` checked the range; tests keep the mapping as long as the segment.
+        unsafe { UserSeg::new(self.at(offset, len), len) }
+    }
+
     /// Asks the cache for the line at `offset`, to be written soon.
     #[inline]
     pub fn prefetch(&self, offset: usize) {

@@ -5,7 +5,7 @@
 //! | [`inline`] | up to 232 bytes | header and payload in one record | copies out at once |
 //! | [`eager`] | up to `eager_max`, while the window lasts | one record | copies out at once |
 //! | [`stream`] | longer ones | envelope, then fragments | copies each fragment while the next is written |
-//! | [`syscall`] | long ones, where the kernel allows it | envelope; copies from the back if it has time | copies from the front |
+//! | [`single`] | long ones: by the kernel where it allows that, by the processes themselves in memory that was lent | envelope; copies from the back if it has time | copies from the front |
 //! | [`direct`] | reads and writes of memory, where the kernel allows it | moves the bytes | sleeps |
 //! | [`one_sided`] | other reads and writes, atomics | request records | carries them out, answers |
 //!
@@ -17,17 +17,18 @@ pub mod direct;
 pub mod eager;
 pub mod inline;
 pub mod one_sided;
+pub mod single;
 pub mod stream;
-pub mod syscall;
 
 use crate::mem::pool::Pool;
+use crate::mem::user::UserSeg;
 use crate::region::table::Locator;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::link::{Corrupt, Draft, Link, NotSent};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, flag};
+use single::Copies;
 use stream::Streams;
-use syscall::Copies;
 
 /// A process whose memory the kernel may let us reach.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,13 @@ pub struct Target {
     pub pid: u32,
     /// Its table of regions, which tells it from another process with that id.
     pub table: Locator,
+}
+
+/// Lends memory of this process to one peer.
+pub trait Lender {
+    /// The number under which the peer can map memory in which all of `iov` lies; 0 if there is none. The peer has been handed that memory when
+    /// this returns.
+    fn lend(&mut self, iov: &[UserSeg]) -> u32;
 }
 
 /// The connection to one peer, with the streams that are under way on it.
@@ -196,7 +204,7 @@ pub fn deliver_held(wire: &mut Wire<'_>, held: Held, env: Envelope, req: RecvReq
         Held::Inline(bytes) => inline::deliver_held(wire, bytes, env, req),
         Held::Eager(bytes) => eager::deliver_held(wire, bytes, env, req),
         Held::Stream(id) => stream::deliver_held(wire, id, req),
-        Held::Offer(id) => syscall::deliver_held(wire, id, req),
+        Held::Offer(id) => single::deliver_held(wire, id, req),
     }
 }
 
@@ -206,6 +214,6 @@ pub fn discard_held(wire: &mut Wire<'_>, held: Held) {
         Held::Inline(bytes) => wire.pool.give(bytes),
         Held::Eager(bytes) => eager::discard_held(wire, bytes),
         Held::Stream(id) => stream::discard_held(wire, id),
-        Held::Offer(id) => syscall::discard_held(wire, id),
+        Held::Offer(id) => single::discard_held(wire, id),
     }
 }

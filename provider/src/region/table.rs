@@ -90,7 +90,7 @@ impl Root {
     /// Validates a copy of the root that `at` should lead to.
     pub fn parse(line: &Line, at: Locator) -> Option<Root> {
         let [magic, slots_at, slots, flags, tag, ..] = *line;
-        let ours = magic == MAGIC && tag == at.tag.into();
+        let ours = magic == MAGIC && tag == u64::from(at.tag);
         let sound = ours && is_sound(line) && slots.is_power_of_two() && slots <= MOST;
         sound.then_some(Root { slots_at, slots, events: flags & EVENTS != 0 })
     }

@@ -4,7 +4,7 @@
 //! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced
 //! line 1  progress  word 0 consumed, 1 credit
 //! line 2  stance    word 0 hot, 1 state
-//! line 3  shares   word 0 front, 1 back
+//! line 3  shares   word 0 front, 1 back, 2 copied
 //! line 4… ring
 //! ```
 //! Lines 0 and 1 share a 128-byte sector, so that the adjacent-line prefetcher never drags `stance` (read on each
@@ -43,6 +43,8 @@ pub const STATE: usize = 2 * LINE_WORDS + 1;
 pub const FRONT: usize = 3 * LINE_WORDS;
 /// Word index of `shares.back`: what the owner claims of a message from it.
 pub const BACK: usize = 3 * LINE_WORDS + 1;
+/// Word index of `shares.copied`: what of that the owner has copied.
+pub const COPIED: usize = 3 * LINE_WORDS + 2;
 
 /// The owner is there.
 pub const OPEN: u64 = 0;
@@ -52,7 +54,7 @@ pub const CLOSED: u64 = 1;
 /// First word of every segment: "rustmx" and the layout's generation.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rustmx\x00\x01");
 /// Version of the layout and of the records in it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 const _: () = assert!(CONSUMED * 8 / 128 == 0 && HOT * 8 / 128 == 1);
 

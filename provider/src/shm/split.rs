@@ -4,6 +4,7 @@
 //! ```text
 //! word of the receiver (front)   number of the message (40) | chunks claimed from the front (24)
 //! word of the sender   (back)    number of the message (40) | chunks claimed from the back (24)
+//! word of the sender   (copied)  number of the message (40) | chunks copied from the back (24)
 //! ```
 //! Each word lies in the segment of the process that writes it. A chunk is copied only after a claim: write the own word, pass a
 //! full fence, read the other's word; the claim holds if both together are no more than there are.
@@ -17,7 +18,7 @@
 //! order. A word with a later number means that the other side is through with this message; one with an earlier number that it
 //! has not begun.
 
-use super::layout::{BACK, FRONT};
+use super::layout::{BACK, COPIED, FRONT};
 use crate::mem::atomic::{Ordering, Words, fence};
 
 /// What the other side's word says of a message.
@@ -97,6 +98,21 @@ impl Share {
     pub fn claim_back<M: Words>(&mut self, mine: &M, theirs: &M) -> bool {
         self.claim((mine, BACK), (theirs, FRONT))
     }
+
+    /// The sender has copied all that it claimed.
+    pub fn tell_copied<M: Words>(&self, mine: &M) {
+        mine.word(COPIED).store(word(self.number, self.claimed), Ordering::Release);
+    }
+
+    /// The receiver, whose claim failed and who has copied what it claimed: whether the sender has copied all the rest.
+    pub fn is_copied<M: Words>(&self, theirs: &M) -> bool {
+        match read(theirs.word(COPIED).load(Ordering::Acquire), self.number) {
+            // A peer may write anything: what does not add up says nothing, and the receiver waits for the record.
+            Other::Claimed(n) => n == self.chunks - self.claimed,
+            // The record is in the ring.
+            Other::Past => false,
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -147,6 +163,24 @@ mod tests {
         assert!(!front(7, 5), "a lie");
         assert!(front(MAX_NUMBER, MAX_CHUNKS));
     }
+
+    #[test]
+    fn what_the_sender_has_copied() {
+        let (receiver, sender) = (control(), control());
+        let (mut front, mut back) = (Share::new(7, 3), Share::new(7, 3));
+        assert!(back.claim_back(&sender, &receiver));
+        assert!(front.claim_front(&receiver, &sender) && front.claim_front(&receiver, &sender));
+        assert!(!front.claim_front(&receiver, &sender) && !front.is_copied(&sender), "it is still copying");
+        back.tell_copied(&sender);
+        assert!(front.is_copied(&sender));
+        for (said, what) in
+            [(word(8, 1), "another message"), (word(6, 1), "one before"), (word(7, 0), "too few"), (word(7, 2), "a lie")]
+        {
+            sender.word(COPIED).store(said, Ordering::Relaxed);
+            assert!(!front.is_copied(&sender), "{what}");
+        }
+        assert!(!back.claim_back(&sender, &receiver), "the receiver's claim stands");
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -163,8 +197,9 @@ mod loom_tests {
         Arc::new((0..CONTROL_LINES * LINE_WORDS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// In every interleaving each chunk is copied exactly once, before the receiver calls its message done.
-    fn model<const MESSAGES: u32, const CHUNKS: u32>() {
+    /// In every interleaving each chunk is copied exactly once, before the receiver calls its message done. With `LEAVES` the sender goes
+    /// away after its first chunk, at the latest, and never says where it ended.
+    fn model<const MESSAGES: u32, const CHUNKS: u32, const LEAVES: bool>() {
         loom::model(|| {
             let (receiver, sender) = (control(), control());
             let copied: Arc<Vec<AtomicU64>> = Arc::new((0..MESSAGES * CHUNKS).map(|_| AtomicU64::new(0)).collect());
@@ -177,6 +212,10 @@ mod loom_tests {
                     while share.claim_back(&sender, &receiver) {
                         let chunk = number * CHUNKS + CHUNKS - share.claimed();
                         copied[chunk as usize].fetch_add(1, Ordering::Relaxed);
+                        share.tell_copied(&sender);
+                        if LEAVES {
+                            return;
+                        }
                     }
                     ends[number as usize].store(u64::from(share.claimed()) + 1, Ordering::Release);
                 }
@@ -190,6 +229,9 @@ mod loom_tests {
                 let front = share.claimed();
                 if front < CHUNKS {
                     let end = loop {
+                        if share.is_copied(&sender) {
+                            break CHUNKS - front;
+                        }
                         match ends[number as usize].load(Ordering::Acquire) {
                             NOT_ENDED => loom::thread::yield_now(),
                             end => break end as u32 - 1,
@@ -210,11 +252,15 @@ mod loom_tests {
 
     #[test]
     fn two_chunks_of_a_message() {
-        model::<1, 2>();
+        model::<1, 2, false>();
     }
 
     #[test]
     fn two_messages_of_a_chunk() {
-        model::<2, 1>();
+        model::<2, 1, false>();
+    }
+    #[test]
+    fn a_sender_that_leaves_after_a_chunk() {
+        model::<1, 2, true>();
     }
 }

@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
 
+/// What fstatfs(2) says of a memfd without huge pages of its own (TMPFS_MAGIC).
+const TMPFS: i64 = 0x0102_1994;
+
 /// A mapping that lasts as long as this value.
 #[derive(Debug)]
 pub struct Mapping {
@@ -83,7 +86,9 @@ pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>,
     if u64::try_from(size).ok() != Some(len as u64) || len == 0 {
         return Err(Errno::INVAL);
     }
-    if !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
+    // Huge pages of their own file system can run out, and then a hole in such a file is a SIGBUS here.
+    let plain = rustix::fs::fstatfs(fd)?.f_type == TMPFS;
+    if !plain || !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
         return Err(Errno::INVAL);
     }
     map(fd, len, writable)

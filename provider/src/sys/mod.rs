@@ -4,6 +4,7 @@ pub mod clock;
 pub mod cpu;
 pub mod event;
 pub mod fork;
+pub mod heap;
 pub mod host;
 pub mod membarrier;
 pub mod memfd;

@@ -356,6 +356,16 @@ impl Link {
         self.inbound.as_ref().is_some_and(|i| share.claim_back(&self.mine, &i.theirs))
     }
 
+    /// The sender has copied what it claimed of a message.
+    pub fn tell_copied(&self, share: &Share) {
+        share.tell_copied(&self.mine);
+    }
+
+    /// Whether the sender has copied all that the receiver has not.
+    pub fn sender_copied(&self, share: &Share) -> bool {
+        self.inbound.as_ref().is_some_and(|i| share.is_copied(&i.theirs))
+    }
+
     /// Copies the payload of the record at the head to `iov` from `skip` on, at most `max` bytes. Returns the bytes placed.
     #[inline]
     pub fn payload_to(&self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> usize {

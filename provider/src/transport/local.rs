@@ -12,7 +12,7 @@
 //! ```
 //! This module moves bytes and descriptors and names what happened; who the peer is and what that means is the endpoint's business.
 
-use super::{Door, Event, Greeting, Handed, Line, NoCall, Reply, Venue};
+use super::{Door, Event, Greeting, Handed, Lendable, Line, NoCall, Reply, Venue};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
@@ -21,9 +21,10 @@ use crate::sys::event::EventFd;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
 use crate::sys::wake::{WAKE, Wake};
-use crate::sys::{host, memfd};
+use crate::sys::{heap, host, memfd};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
+use crate::wire::loan::{LOAN_LEN, Loan};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
@@ -66,6 +67,8 @@ pub struct Local {
     /// For a link to ourselves.
     own: Option<Arc<EventFd>>,
     short_of_descriptors: bool,
+    /// Generations of the heap's arenas that were asked for: a number is a place here, plus one.
+    arenas: Vec<u64>,
 }
 
 impl Local {
@@ -84,6 +87,7 @@ impl Local {
             tokens: Vec::new(),
             own: None,
             short_of_descriptors: false,
+            arenas: Vec::new(),
         })
     }
 }
@@ -120,6 +124,19 @@ impl Door for Local {
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.poller.as_fd())
+    }
+
+    fn lendable(&mut self, address: usize) -> Option<Lendable> {
+        let range = heap::heap()?.find(address)?;
+        let place = self.arenas.iter().position(|a| *a == range.generation).unwrap_or_else(|| {
+            self.arenas.push(range.generation);
+            self.arenas.len() - 1
+        });
+        Some(Lendable { number: place as u32 + 1, base: range.base, length: range.length })
+    }
+
+    fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
+        heap::heap()?.open(memory.base, writable).ok().map(Handed::Descriptor)
     }
 
     fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
@@ -201,8 +218,8 @@ impl Local {
                 turn_away(&fd, why);
                 events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid)));
             }
-            // Nobody wakes before it has said hello.
-            Reply::Wake => turn_away(&fd, Refusal::Malformed),
+            // Nobody wakes, or lends, before it has said hello.
+            Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),
             Reply::Ended | Reply::Nothing => {}
         }
     }
@@ -228,6 +245,11 @@ impl Line for Socket {
             // Memory of this process is nothing to another one.
             _ => Err(NoCall::Never(Error::Unsupported)),
         }
+    }
+
+    fn lend(&self, loan: &Loan, memory: &Handed) -> Result<(), NoCall> {
+        let Handed::Descriptor(memory) = memory else { return Err(NoCall::Never(Error::Unsupported)) };
+        socket::send(&self.fd, loan.as_bytes(), &[memory.as_fd()]).map_err(not_now)
     }
 
     fn hear(&self) -> Reply {
@@ -274,11 +296,16 @@ pub fn call(name: &Name) -> Result<(OwnedFd, PeerCred), NoCall> {
 
 /// Says hello, with our segment and our bell.
 pub fn greet(fd: impl AsFd, hello: &Hello, segment: impl AsFd, bell: impl AsFd) -> Result<(), NoCall> {
-    socket::send(fd, hello.as_bytes(), &[segment.as_fd(), bell.as_fd()]).map_err(|e| match e {
+    socket::send(fd, hello.as_bytes(), &[segment.as_fd(), bell.as_fd()]).map_err(not_now)
+}
+
+/// Why something could not be handed over.
+fn not_now(error: Errno) -> NoCall {
+    match error {
         // Too many descriptors in flight, or no buffer: it passes.
         Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::TOOMANYREFS | Errno::NOMEM => NoCall::Later,
         _ => NoCall::Never(Error::PeerGone),
-    })
+    }
 }
 
 /// What the peer said on a connection.
@@ -300,6 +327,10 @@ pub fn receive(fd: impl AsFd) -> Reply {
     }
     if buf[..got.len] == WAKE && got.fds.is_empty() {
         return Reply::Wake;
+    }
+    if got.len == LOAN_LEN {
+        let Ok(loan) = Loan::parse(&buf[..got.len]) else { return Reply::Refused(Error::Corrupt) };
+        return Reply::Loan(loan, got.fds.into_iter().next().map(Handed::Descriptor));
     }
     match Hello::parse(&buf[..got.len]) {
         Ok(hello) => match <[OwnedFd; 2]>::try_from(got.fds) {

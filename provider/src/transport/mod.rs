@@ -7,7 +7,7 @@
 //! ```text
 //! Venue   where endpoints meet     open(name) ─▶ Door
 //! Door    one endpoint's place     call(name) ─▶ Line · poll ─▶ Event::Call(Line), Event::Peer · segment, bell ─▶ memory to hand over
-//! Line    one conversation         greet(hello, memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
+//! Line    one conversation         greet(hello, memory) · lend(memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
 //! ```
 
 pub mod link;
@@ -21,6 +21,7 @@ use crate::sys::memfd;
 use crate::sys::wake::Wake;
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
+use crate::wire::loan::Loan;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -71,6 +72,35 @@ pub trait Door: Send {
 
     /// Readable while there is something to be polled for; `None` if nobody can sleep here.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The memory in which an address of this process lies, if peers could map it. Asked for each long message: no system call.
+    fn lendable(&mut self, _address: usize) -> Option<Lendable> {
+        None
+    }
+
+    /// What hands that memory over; `None`: it cannot be handed over now.
+    fn lend(&mut self, _memory: &Lendable, _writable: bool) -> Option<Handed> {
+        None
+    }
+}
+
+/// Memory of this process that peers could map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lendable {
+    /// What it is called, by this door; not 0.
+    pub number: u32,
+    /// Address of its first byte, which is its file's, too.
+    pub base: usize,
+    /// Its bytes.
+    pub length: u64,
+}
+
+impl Lendable {
+    /// Whether a buffer lies in it.
+    pub fn holds(&self, address: usize, len: usize) -> bool {
+        let end = address.wrapping_sub(self.base).checked_add(len);
+        address >= self.base && end.is_some_and(|end| end as u64 <= self.length)
+    }
 }
 
 /// A conversation with one peer. Dropped, it is hung up, and the other side hears of the end.
@@ -80,6 +110,14 @@ pub trait Line: Wake {
     /// # Errors
     /// [`NoCall`]; nothing was said.
     fn greet(&self, hello: &Hello, segment: &Handed, bell: &Handed) -> Result<(), NoCall>;
+
+    /// Hands memory over that the peer may map. It is with the peer when this returns.
+    ///
+    /// # Errors
+    /// [`NoCall`]; nothing was said.
+    fn lend(&self, _loan: &Loan, _memory: &Handed) -> Result<(), NoCall> {
+        Err(NoCall::Never(Error::Unsupported))
+    }
 
     /// What the peer said.
     fn hear(&self) -> Reply;
@@ -111,6 +149,18 @@ impl Handed {
         match self {
             Handed::Descriptor(fd) => segment::attach(fd, bytes),
             Handed::Own(mem) if mem.bytes() == bytes => Ok(mem.clone()),
+            Handed::Own(_) => Err(Errno::INVAL),
+        }
+    }
+
+    /// Maps what a peer lends.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not a sound file of this length; what mmap(2) says.
+    pub fn loan(&self, length: usize, writable: bool) -> Result<SharedMem, Errno> {
+        match self {
+            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach(fd, length, writable)?)),
+            Handed::Own(mem) if mem.bytes() == length => Ok(mem.clone()),
             Handed::Own(_) => Err(Errno::INVAL),
         }
     }
@@ -174,6 +224,8 @@ pub enum Reply {
     Wake,
     /// Its hello.
     Greeting(Box<Greeting>),
+    /// It lends memory; `None`: that was lost on the way, for want of descriptors.
+    Loan(Loan, Option<Handed>),
     /// It does not want us.
     Refused(Error),
     /// It is gone.

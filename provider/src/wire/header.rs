@@ -4,11 +4,11 @@
 //! word 0   bits 0..4  kind      4..8  flags     8..16  low byte of the record's position
 //!          bits 16..32  payload bytes in this record
 //!          bits 32..64  acknowledgement: lines consumed of the other direction
-//! word 1   tag            (DATA, CTS: stream id;  ACCEPT, DONE, FIN: id of the offer;  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
+//! word 1   tag            (DATA, CTS: stream id;  DONE, FIN: id of the offer;  ACCEPT: that (32) and number of lent memory (32);  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
 //! word 2   remote CQ data (DATA: offset of the fragment;  CTS, ACCEPT: bytes wanted;  DONE: chunks copied;  GET: bytes
 //!                          wanted;  ATOMIC: what to do;  ANSWER: offset of the fragment)
 //! body     RTS, two words: total bytes; stream id (32) and promise (32)
-//!          OFFER, two words: total bytes; id
+//!          OFFER, two words: total bytes; id (32) and number of lent memory (32)
 //!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
 //! payload
@@ -93,7 +93,7 @@ const RULES: [Option<Rule>; 16] = {
     rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE, len: (0, PIECES_BYTES) });
     rules[Kind::Accept as usize] = Some(Rule { kind: Kind::Accept, flags: 0, len: (0, PIECES_BYTES) });
     rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN, len: (0, 0) });
-    rules[Kind::Fin as usize] = Some(Rule { kind: Kind::Fin, flags: 0, len: (0, 0) });
+    rules[Kind::Fin as usize] = Some(Rule { kind: Kind::Fin, flags: flag::UNMAPPED, len: (0, 0) });
     rules
 };
 
@@ -113,6 +113,8 @@ pub mod flag {
     pub const READ: u8 = 8;
     /// A CTS or DONE: the kernel does not let its sender reach our memory.
     pub const FORBIDDEN: u8 = 8;
+    /// A FIN: its sender could not map the memory that we lent.
+    pub const UNMAPPED: u8 = 8;
 }
 
 /// Most payload that fits in one inline record of four lines.

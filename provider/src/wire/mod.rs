@@ -1,8 +1,10 @@
-//! What peers say to each other: record headers ([`header`]), words of one-sided operations ([`order`]) and first contact ([`hello`]).
+//! What peers say to each other: record headers ([`header`]), words of one-sided operations ([`order`]) and, on the control
+//! socket, first contact ([`hello`]) and memory that is lent ([`loan`]).
 //!
 //! Pure formats: bytes and words in, validated values out. Nothing here touches shared memory.
 
 pub mod header;
 pub mod hello;
+pub mod loan;
 pub mod offer;
 pub mod order;

@@ -54,12 +54,14 @@ pub struct Offer {
     pub total: u64,
     /// The sender's name for it, unique among its live offers and streams to this receiver.
     pub id: u32,
+    /// The number of the memory in which all of it lies, if the sender has lent that; else 0.
+    pub lent: u32,
 }
 
 impl Offer {
     /// As words.
     pub fn emit(&self) -> [u64; 2] {
-        [self.total, self.id.into()]
+        [self.total, Named { id: self.id, lent: self.lent }.emit()]
     }
 
     /// Validates words.
@@ -67,8 +69,29 @@ impl Offer {
     /// # Errors
     /// [`BadOffer`].
     pub fn parse(words: [u64; 2]) -> Result<Offer, BadOffer> {
-        let id = u32::try_from(words[1]).map_err(|_| BadOffer)?;
-        if words[0] < 1 << 63 { Ok(Offer { total: words[0], id }) } else { Err(BadOffer) }
+        let Named { id, lent } = Named::of(words[1]);
+        if words[0] < 1 << 63 { Ok(Offer { total: words[0], id, lent }) } else { Err(BadOffer) }
+    }
+}
+
+/// The word that names an offer: its id in the lower half, the number of lent memory (or 0) in the upper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The offer.
+    pub id: u32,
+    /// Of an OFFER: where the message lies; of an ACCEPT: where it goes.
+    pub lent: u32,
+}
+
+impl Named {
+    /// As a word.
+    pub fn emit(self) -> u64 {
+        u64::from(self.id) | u64::from(self.lent) << 32
+    }
+
+    /// From a word; any word is one.
+    pub fn of(word: u64) -> Named {
+        Named { id: word as u32, lent: (word >> 32) as u32 }
     }
 }
 

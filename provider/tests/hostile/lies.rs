@@ -89,8 +89,8 @@ fn each_lie_in_a_ring_is_noticed() {
         ("an offer with half a piece", |l| {
             l.write(Kind::Offer, 3, 0, [10, 1], &mut pieces(&[(1, 4000)])[..8]);
         }),
-        ("an offer without an id", |l| {
-            l.write(Kind::Offer, 3, 0, [10, 1 << 32], &mut pieces(&[(1, 4000)]));
+        ("an offer in memory that was never lent", |l| {
+            l.write(Kind::Offer, 3, 0, [10, 1 << 32 | 1], &mut pieces(&[(1, 4000)]));
         }),
         ("two offers of one id", |l| {
             l.write(Kind::Offer, 50, 0, [10, 1], &mut pieces(&[(1, 4000)]));

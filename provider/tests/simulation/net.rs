@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::bell::Bell;
-use rustmx::shm::layout::{BACK, CONSUMED, CONTROL_LINES, CREDIT, FRONT, HOT, LINE_WORDS, STATE, ring_lines};
+use rustmx::shm::layout::{BACK, CONSUMED, CONTROL_LINES, COPIED, CREDIT, FRONT, HOT, LINE_WORDS, STATE, ring_lines};
 use rustmx::shm::ring::{Consumer, Peeked};
 use rustmx::transport::{Greeting, Handed, Venue};
 use rustmx::types::PeerId;
@@ -29,7 +29,7 @@ const CONTROL: [usize; 4] = [CONSUMED, CREDIT, HOT, STATE];
 /// A word that no engine uses, for the net: which way a segment is.
 const WAY: usize = 4 * LINE_WORDS - 1;
 /// Words of which the engines need one order that both see: they are shown at once.
-const SHARES: [usize; 2] = [FRONT, BACK];
+const SHARES: [usize; 3] = [FRONT, BACK, COPIED];
 const RING: usize = CONTROL_LINES * LINE_WORDS;
 
 /// How unkind the net is. Chances are one in so many; 0: never.

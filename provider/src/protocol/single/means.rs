@@ -1,0 +1,147 @@
+//! By what means one process copies another's bytes: the kernel, or its own loads and stores where it has mapped what the other lent.
+
+use super::super::Target;
+use crate::mem::remote::{self, Also, NoAccess, Piece};
+use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
+use crate::region::table::{LINE_WORDS, Line, Root};
+use crate::wire::offer::Pieces;
+use smallvec::SmallVec;
+
+/// Memory of the peer that it lent, mapped here.
+#[derive(Clone)]
+pub struct Loan {
+    memory: SharedMem,
+    /// The peer's address of its first byte.
+    base: u64,
+    writable: bool,
+}
+
+impl Loan {
+    /// `memory` is what the peer has at `base`.
+    pub fn new(memory: SharedMem, base: u64, writable: bool) -> Loan {
+        Loan { memory, base, writable }
+    }
+
+    /// Bytes of addresses that it takes here.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Whether its owner lets us write it.
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Whether all pieces lie in it.
+    pub(super) fn holds(&self, pieces: &[Piece]) -> bool {
+        pieces.iter().all(|p| {
+            let end = usize::try_from(p.addr.wrapping_sub(self.base)).ok().and_then(|at| at.checked_add(p.len));
+            end.is_some_and(|end| end <= self.memory.bytes())
+        })
+    }
+
+    /// Calls `copy(offset in the memory, offset in the message, bytes)` for each contiguous part of bytes `at..at + len` of a message in pieces
+    /// that it [`holds`](Self::holds).
+    fn parts(&self, pieces: &[Piece], at: usize, len: usize, mut copy: impl FnMut(usize, usize, usize)) {
+        let (mut skip, mut done) = (at, 0);
+        for piece in pieces {
+            if skip >= piece.len {
+                skip -= piece.len;
+                continue;
+            }
+            let n = (piece.len - skip).min(len - done);
+            copy(piece.addr.wrapping_sub(self.base) as usize + skip, at + done, n);
+            (skip, done) = (0, done + n);
+            if done == len {
+                break;
+            }
+        }
+    }
+}
+
+/// How this side reaches the other's bytes of one message.
+pub(super) enum Means<'a> {
+    Kernel(Target),
+    Mapped(&'a Loan),
+}
+
+impl Means<'_> {
+    /// Copies bytes `at..at + len` of a message from the other's pieces to ours.
+    pub fn fetch(&self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
+        match self {
+            Means::Kernel(target) => target.fetch(from, to, at, len),
+            Means::Mapped(loan) => {
+                loan.parts(from, at, len, |there, here, n| {
+                    loan.memory.drain(there, to, here, n);
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies bytes `at..at + len` of a message from our pieces to the other's.
+    pub fn store(&self, to: &Pieces, from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
+        match self {
+            Means::Kernel(target) => remote::store_part(target.pid, to, from, at, len),
+            Means::Mapped(loan) => {
+                loan.parts(to, at, len, |there, here, n| loan.memory.fill(there, from, here, n));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Target {
+    /// Whether the process of this id is the one that the table is of.
+    pub(super) fn is_there(self) -> Result<bool, NoAccess> {
+        let mut line: Line = [0; LINE_WORDS];
+        remote::fetch_words(self.pid, self.table.address, &mut line)?;
+        Ok(Root::parse(&line, self.table).is_some())
+    }
+
+    /// Copies bytes `at..at + len` of a message from there, if it is that process.
+    fn fetch(self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
+        let mut line: Line = [0; LINE_WORDS];
+        let also = Also { at: self.table.address, words: &mut line };
+        remote::fetch_part(self.pid, from, to, at, len, Some(also))?;
+        Root::parse(&line, self.table).map(|_| ()).ok_or(NoAccess::Gone)
+    }
+}
+
+/// Most that one peer may lend: in number, and in bytes of addresses.
+const MOST: (usize, usize) = (64, 1 << 42);
+
+/// What the peer lent, by its numbers.
+#[derive(Default)]
+pub(super) struct Loans {
+    /// `None`: it could not be mapped.
+    list: SmallVec<[(u32, Option<Loan>); 1]>,
+}
+
+impl Loans {
+    /// Whether `bytes` more may be mapped under a new number.
+    pub fn has_room(&self, number: u32, bytes: usize) -> bool {
+        let taken: usize = self.list.iter().filter_map(|(_, loan)| loan.as_ref()).map(Loan::bytes).sum();
+        number != 0 && !self.knows(number) && self.list.len() < MOST.0 && bytes <= MOST.1 - taken.min(MOST.1)
+    }
+
+    /// Remembers what became of a number. Whether there was room for that.
+    pub fn insert(&mut self, number: u32, loan: Option<Loan>) -> bool {
+        let new = self.list.len() < MOST.0 && !self.knows(number);
+        if new {
+            self.list.push((number, loan));
+        }
+        new
+    }
+
+    /// Whether it was heard of a number.
+    pub fn knows(&self, number: u32) -> bool {
+        self.list.iter().any(|(n, _)| *n == number)
+    }
+
+    /// The memory of this number, if there is any and it is mapped.
+    pub fn get(&self, number: u32) -> Option<&Loan> {
+        self.list.iter().find(|(n, _)| *n == number).and_then(|(_, loan)| loan.as_ref())
+    }
+}

@@ -1,0 +1,388 @@
+//! Single copy: a long message is copied once, from the sender's buffer to the receiver's; by the receiver, by the sender, or by both at
+//! the same time. Who copies uses the kernel (`process_vm_readv`, `process_vm_writev`), or, if the other's memory is mapped here because
+//! its owner has lent it, plain loads and stores ([`means`]).
+//!
+//! ```text
+//! sender                                     receiver
+//!   OFFER [total, id | where it is]  ─▶       match? no: keep the envelope, no byte moves
+//!                                             yes, short: copy it
+//!         ◀─ ACCEPT [number | where it goes]  yes, long: share it out, and begin at the front
+//!   copy from the back                        copy from the front, chunk by chunk (`shm::split`)
+//!   DONE [chunks] ─▶                          what is left where they met
+//!         ◀───────────── FIN ───────────────  all is there: the sender's buffer is free
+//! ```
+//! * Whoever comes round takes chunks: a peer that computes leaves all to the other, and two that wait take half the time. The receiver
+//!   sees for itself when all is copied; DONE tells it only of what nobody has.
+//! * A turn copies at most [`TURN`] bytes, so that others get theirs.
+//! * OFFER and ACCEPT may name memory that was lent, by its number ([`Lender`]); the peer was handed it before, through the socket.
+//!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel.
+//! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
+//!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
+//!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
+//! * Process ids are used again. The receiver reads the root of the sender's region table (which has a tag of its own) by the same system
+//!   calls as the bytes: they came from that very process. The sender looks there before it writes to a receiver of which it has heard
+//!   nothing for a while. Lent memory needs neither: the mapping is of that file and no other.
+//!
+//! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
+
+mod means;
+mod receiver;
+mod sender;
+
+use super::{Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
+use crate::mem::user::UserIov;
+use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
+use crate::types::ProtoId;
+use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
+use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
+pub use means::Loan;
+use means::Loans;
+use receiver::{Coming, Stage, State};
+use rustc_hash::FxHashMap;
+pub use sender::Finished;
+use sender::Offered;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// Bytes that one side copies in one turn, at least a chunk.
+pub const TURN: usize = 256 << 10;
+/// Shortest and longest chunk of a shared message.
+const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
+/// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
+const PARTS: usize = 4;
+const PAGE: usize = 4096;
+
+/// The protocol.
+pub struct Single;
+
+/// What an OFFER says.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    id: u32,
+    /// The number of the memory that the message lies in, if that was lent; else 0.
+    lent: u32,
+    words: [u64; 2 * MAX_PIECES],
+    count: usize,
+}
+
+impl Said {
+    fn pieces(&self, total: usize) -> Result<Pieces, Corrupt> {
+        parse_pieces(&self.words[..self.count], total).map_err(|_| Corrupt)
+    }
+}
+
+/// A control record to be written.
+enum Note {
+    /// All is here; whether what was lent could not be mapped.
+    Fin(u32, bool),
+    Done(u32, u32, bool),
+    Accept(u32, u64),
+    /// The message must come as a stream; whether the kernel forbids everything else.
+    Decline(u32, usize, bool),
+}
+
+/// A message that must come as a stream.
+pub struct Declined {
+    /// Its id, as that of a stream.
+    pub id: u32,
+    /// Its envelope.
+    pub env: Envelope,
+    /// Its receive.
+    pub req: RecvReq,
+}
+
+/// A message that the receiver wants as a stream.
+pub struct Returned {
+    /// The payload.
+    pub iov: UserIov,
+    /// Its bytes.
+    pub total: usize,
+    /// Bytes that the receiver wants.
+    pub wanted: usize,
+    /// It was offered in memory that the receiver should have been able to map.
+    pub lent: bool,
+    /// What its completion needs.
+    pub req: SendReq,
+}
+
+/// What [`Copies::push`] brought to an end.
+#[derive(Default)]
+pub struct Ended {
+    /// Receives that have all their bytes.
+    pub received: Vec<Received>,
+    /// Receives whose message will come as a stream.
+    pub declined: Vec<Declined>,
+    /// Bytes that we copied from the peer's memory.
+    pub fetched: u64,
+    /// Bytes that we copied to the peer's memory.
+    pub stored: u64,
+}
+
+/// Offered messages of one link, both directions.
+#[derive(Default)]
+pub struct Copies {
+    /// Whether this process may ask the kernel at all.
+    on: bool,
+    target: Option<Target>,
+    /// The kernel does not let us read the peer's memory.
+    no_read: bool,
+    /// The kernel does not let us write it.
+    no_write: bool,
+    /// The peer cannot write ours.
+    peer_no_write: bool,
+    /// The peer can do nothing with offers.
+    no_offers: bool,
+    /// The peer cannot map what we lend.
+    no_loans: bool,
+    /// What the peer has lent.
+    loans: Loans,
+    /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
+    share_borders: [SmallVec<[usize; 2]>; 2],
+    /// Ranks outnumber cores.
+    crowded: bool,
+    tx: FxHashMap<u32, Offered>,
+    /// Messages of ours whose copying is shared, in the order of their numbers.
+    sharing: VecDeque<u32>,
+    /// The number of the last one.
+    accepted: u64,
+    rx: FxHashMap<u32, Coming>,
+    copying: VecDeque<u32>,
+    /// Of those that were shared out: where we have met the sender, and it may still be copying.
+    waiting: Vec<u32>,
+    /// The number of the last message of the peer's that was shared out.
+    shared: u64,
+    notes: VecDeque<Note>,
+    /// Bytes that we copied from the peer's memory as soon as their message was there.
+    pub fetched: u64,
+}
+
+impl Copies {
+    /// The kernel may be asked.
+    pub fn allow_kernel(&mut self) {
+        self.on = true;
+    }
+
+    /// Both sides copy messages from the first of these sizes on, no more from the second on, again from the third on, and so on: those that
+    /// the kernel copies, and those in mapped memory.
+    pub fn share_between(&mut self, kernel: &[usize], mapped: &[usize]) {
+        self.share_borders = [kernel.into(), mapped.into()];
+    }
+
+    /// Nothing is shared as long as ranks outnumber cores.
+    #[inline]
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
+    }
+
+    fn is_shared(&self, bytes: usize, mapped: bool) -> bool {
+        let borders = &self.share_borders[usize::from(mapped)];
+        !self.crowded && borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
+    }
+
+    /// Whether the peer may lend so many bytes more under this number.
+    pub fn may_lend(&self, number: u32, bytes: usize) -> bool {
+        self.loans.has_room(number, bytes)
+    }
+
+    /// The peer has lent memory; `None`: it cannot be mapped here. Whether that is remembered: an honest peer does not lend so much.
+    pub fn lent(&mut self, number: u32, loan: Option<Loan>) -> bool {
+        self.loans.insert(number, loan)
+    }
+
+    /// Whether it was heard of memory of this number.
+    pub fn knows(&self, number: u32) -> bool {
+        self.loans.knows(number)
+    }
+
+    /// The number of the memory that the record at the head of the ring, an OFFER or ACCEPT, names, if nothing was heard of it yet.
+    #[inline]
+    pub fn news(&self, link: &Link, header: &Header) -> Option<u32> {
+        let lent = match header.kind {
+            Kind::Accept => Named::of(header.tag).lent,
+            _ => Offer::parse(link.body(header)).map_or(0, |offer| offer.lent),
+        };
+        (lent != 0 && !self.loans.knows(lent)).then_some(lent)
+    }
+
+    /// Whether the peer can map what is lent to it, as far as known.
+    #[inline]
+    pub fn takes_loans(&self) -> bool {
+        !self.no_loans
+    }
+
+    /// Where the peer's memory is, if the kernel can be asked for it.
+    #[inline]
+    pub fn reach(&mut self, target: Option<Target>) {
+        self.target = target;
+    }
+
+    /// Whether the peer has answered that offers are of no use.
+    pub fn is_refused(&self) -> bool {
+        self.no_offers
+    }
+
+    /// Whether [`push`](Self::push) would have something to do.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.notes.is_empty() || !self.copying.is_empty() || !self.sharing.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Whether messages of ours are not with the peer, or it has not heard of what became of its own.
+    pub fn sending(&self) -> bool {
+        !self.tx.is_empty() || !self.notes.is_empty()
+    }
+
+    /// Writes control records as there is room, and copies what fits a turn. `fresh`: what the peer said was said a moment ago, so that
+    /// its process id cannot be somebody else's yet. Returns how much there was to do.
+    pub fn push(&mut self, link: &mut Link, fresh: bool, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
+        let mut work = self.write_notes(link, Some(lender))?;
+        let mut left = TURN;
+        while left > 0 && !self.sharing.is_empty() {
+            let n = self.copy_back(link, fresh);
+            ended.stored += n as u64;
+            left = left.saturating_sub(n);
+            work += 1;
+        }
+        while left > 0 && !self.copying.is_empty() {
+            left = left.saturating_sub(self.copy_front(link, ended));
+            work += 1;
+        }
+        if !self.waiting.is_empty() {
+            let before = ended.received.len();
+            self.look_at_waiting(link, ended);
+            work += ended.received.len() - before;
+        }
+        if work > 0 {
+            self.write_notes(link, Some(lender))?;
+        }
+        Ok(work)
+    }
+
+    /// Writes control records as there is room; without a lender none that names our memory.
+    fn write_notes(&mut self, link: &mut Link, mut lender: Option<&mut dyn Lender>) -> Result<usize, Corrupt> {
+        let mut written = 0;
+        while let Some(note) = self.notes.front() {
+            let bit = |on, flag| if on { flag } else { 0 };
+            let (mut body, mut bytes) = ([0; 2], Default::default());
+            let (kind, tag, data, flags) = match *note {
+                Note::Fin(id, unmapped) => (Kind::Fin, id.into(), 0, bit(unmapped, flag::UNMAPPED)),
+                Note::Done(id, chunks, forbidden) => (Kind::Done, id.into(), chunks.into(), bit(forbidden, flag::FORBIDDEN)),
+                Note::Decline(id, wanted, forbidden) => (Kind::Cts, id.into(), wanted as u64, bit(forbidden, flag::FORBIDDEN)),
+                Note::Accept(id, number) => {
+                    // It may have been copied meanwhile; FIN follows then.
+                    let Some(Coming { state: State::Copying(copying), .. }) = self.rx.get_mut(&id) else {
+                        self.notes.pop_front();
+                        continue;
+                    };
+                    let Some(lender) = &mut lender else { break };
+                    let lent = if self.no_loans { 0 } else { lender.lend(&copying.req.iov) };
+                    copying.lent = lent != 0;
+                    if lent == 0 && (self.peer_no_write || !self.on) && matches!(copying.stage, Stage::Claiming(_)) {
+                        // The sender could do nothing with it.
+                        copying.stage = Stage::Alone(copying.wanted);
+                        self.notes.pop_front();
+                        continue;
+                    }
+                    body = [number, copying.chunk as u64];
+                    bytes = emit_pieces(&pieces_of(&copying.req.iov).unwrap_or_default());
+                    (Kind::Accept, Named { id, lent }.emit(), copying.wanted as u64, 0)
+                }
+            };
+            let draft = Draft { kind, flags, tag, data, body, iov: &[], skip: 0, len: bytes.len(), bytes: &bytes };
+            match link.send(&draft, Class::Control) {
+                Ok(_) => self.notes.pop_front(),
+                Err(NotSent::Full) => break,
+                Err(NotSent::Corrupt) => return Err(Corrupt),
+            };
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    /// The peer is gone.
+    pub fn abort(&mut self) -> Aborted {
+        let mut out = Aborted::default();
+        let mut sends: Vec<(u32, Offered)> = self.tx.drain().collect();
+        sends.sort_by_key(|(id, _)| *id);
+        out.sends = sends.into_iter().map(|(_, o)| o.req).collect();
+        let mut recvs: Vec<(u32, Coming)> = self.rx.drain().collect();
+        recvs.sort_by_key(|(id, _)| *id);
+        for (_, coming) in recvs {
+            if let State::Copying(c) = coming.state {
+                out.recvs.push((c.req, coming.env));
+            }
+        }
+        self.sharing.clear();
+        self.copying.clear();
+        self.waiting.clear();
+        self.notes.clear();
+        self.loans = Loans::default();
+        out
+    }
+}
+
+impl Protocol for Single {
+    type Body = Said;
+    const ID: ProtoId = ProtoId::Syscall;
+    const WHAT: &'static str = "one copy, long ones by both sides at once";
+
+    fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
+        let copies = &mut *wire.copies;
+        let lent = msg.lent != 0;
+        let can_offer = if lent { !copies.no_loans } else { copies.target.is_some() && !copies.no_offers };
+        if !can_offer || !msg.bytes.is_empty() || !wire.link.can_receive() {
+            return Err(Refused::Unable);
+        }
+        let Some(pieces) = pieces_of(msg.iov) else { return Err(Refused::Unable) };
+        let id = wire.streams.next_id();
+        let bytes = emit_pieces(&pieces);
+        let draft = Draft {
+            kind: Kind::Offer,
+            flags: flags_of(msg),
+            tag: msg.tag,
+            data: msg.data.unwrap_or(0),
+            body: Offer { total: msg.len as u64, id, lent: msg.lent }.emit(),
+            iov: &[],
+            skip: 0,
+            len: bytes.len(),
+            bytes: &bytes,
+        };
+        wire.link.send(&draft, Class::Envelope)?;
+        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, part: None });
+        Ok(Started::Streaming)
+    }
+
+    fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Said>, Corrupt> {
+        let Offer { total, id, lent } = Offer::parse(wire.link.body(header)).map_err(|_| Corrupt)?;
+        let total = usize::try_from(total).map_err(|_| Corrupt)?;
+        let mut words = [0; 2 * MAX_PIECES];
+        let count = wire.link.payload_words(header, &mut words);
+        Ok(Announced { env: envelope_of(header, total), body: Said { id, lent, words, count } })
+    }
+
+    fn place(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>, req: &RecvReq) -> Result<Placed, Corrupt> {
+        let wanted = req.cap.min(said.env.total);
+        match wire.copies.fetch_at_once(wire.link, said, wanted, &req.iov)? {
+            true => Ok(Placed::Whole(wanted)),
+            false => Ok(Placed::Offered(wire.copies.open(said, State::Matched)?)),
+        }
+    }
+
+    fn hold(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>) -> Result<Held, Corrupt> {
+        Ok(Held::Offer(wire.copies.open(said, State::Held)?))
+    }
+}
+
+pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delivery {
+    wire.copies.adopt(id, req).map_or(Delivery::Pending, Delivery::Done)
+}
+
+pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
+    if wire.copies.rx.remove(&id).is_some() {
+        wire.copies.notes.push_back(Note::Fin(id, false));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! The receiver of offered messages: it copies from the front, alone or until it meets the sender.
+
+use super::means::{Loan, Means};
+use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN};
+use crate::mem::remote::NoAccess;
+use crate::mem::user::UserSeg;
+use crate::protocol::Announced;
+use crate::request::{Envelope, Received, RecvReq};
+use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER, Share};
+use crate::transport::link::{Corrupt, Link};
+use crate::wire::header::{Header, flag};
+use crate::wire::offer::{Pieces, pieces_of};
+use std::collections::hash_map::Entry;
+
+/// Where the receiver's copying stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It copies up to here and needs no claims: all of it, or what the sender left.
+    Alone(usize),
+    /// It claims chunks from the front.
+    Claiming(Share),
+    /// The sender has claimed the rest: it has copied that, or will say where it ended.
+    Waiting(Share),
+}
+
+pub(super) struct Copying {
+    pub req: RecvReq,
+    pub wanted: usize,
+    pub chunk: usize,
+    /// Bytes copied from the front.
+    pub next: usize,
+    pub stage: Stage,
+    /// The sender was told of it in memory that was lent to it.
+    pub lent: bool,
+}
+
+pub(super) enum State {
+    /// Its receive is being handed over ([`Copies::adopt`]).
+    Matched,
+    /// Nobody asked yet.
+    Held,
+    Copying(Copying),
+}
+
+/// A message that the peer offers.
+pub(super) struct Coming {
+    pub env: Envelope,
+    pub from: Pieces,
+    /// It was offered in memory that the peer lent.
+    pub lent: bool,
+    /// That memory, if it is mapped here.
+    pub loan: Option<Loan>,
+    pub state: State,
+}
+
+impl Coming {
+    /// Whether only the kernel can reach it.
+    fn needs_kernel(&self) -> bool {
+        self.loan.is_none()
+    }
+
+    /// Whether the sender should know that we could not map what it lent.
+    pub fn is_unmapped(&self) -> bool {
+        self.lent && self.loan.is_none()
+    }
+}
+
+impl Copies {
+    /// Copies `wanted` bytes of a message that is short enough for one turn, and shared with nobody, as soon as it is matched. `false`: it must
+    /// take the long way.
+    pub(super) fn fetch_at_once(
+        &mut self,
+        link: &mut Link,
+        said: &Announced<Said>,
+        wanted: usize,
+        to: &[UserSeg],
+    ) -> Result<bool, Corrupt> {
+        let Announced { env, body } = said;
+        let loan = self.loans.get(body.lent);
+        if wanted > TURN || self.is_shared(wanted, loan.is_some()) {
+            return Ok(false);
+        }
+        if self.rx.contains_key(&body.id) {
+            return Err(Corrupt);
+        }
+        let from = body.pieces(env.total)?;
+        let means = match (loan, self.target.filter(|_| !self.no_read)) {
+            (Some(loan), _) if !loan.holds(&from) => return Err(Corrupt),
+            (Some(loan), _) => Means::Mapped(loan),
+            (None, Some(target)) => Means::Kernel(target),
+            (None, None) => return Ok(false),
+        };
+        if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
+            return Ok(false);
+        }
+        let unmapped = body.lent != 0 && loan.is_none();
+        self.fetched += wanted as u64;
+        self.notes.push_back(Note::Fin(body.id, unmapped));
+        self.write_notes(link, None)?;
+        Ok(true)
+    }
+
+    /// Takes the next chunk of the oldest message that has something to be copied. Returns the bytes copied.
+    pub(super) fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
+        let Some(id) = self.copying.pop_front() else { return 0 };
+        let Some(Coming { from, loan, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
+        let means = match (loan, self.target.filter(|_| !self.no_read)) {
+            (Some(loan), _) => Means::Mapped(loan),
+            (None, Some(target)) => Means::Kernel(target),
+            (None, None) => {
+                // A process that this one cannot even name may see this one.
+                self.no_read = true;
+                self.leave_to_sender(id, ended);
+                return 0;
+            }
+        };
+        let end = match &mut c.stage {
+            Stage::Alone(end) => *end,
+            Stage::Claiming(share) => {
+                if !link.claim_front(share) {
+                    c.stage = Stage::Waiting(*share);
+                    self.waiting.push(id);
+                    return 0;
+                }
+                (share.claimed() as usize * c.chunk).min(c.wanted)
+            }
+            Stage::Waiting(_) => return 0,
+        };
+        let len = c.chunk.min(end - c.next);
+        match means.fetch(from, &c.req.iov, c.next, len) {
+            Ok(()) => {
+                c.next += len;
+                ended.fetched += len as u64;
+                let over = match c.stage {
+                    Stage::Alone(end) => c.next == end,
+                    _ => c.next == c.wanted,
+                };
+                if over {
+                    self.finish(id, ended)
+                } else {
+                    self.copying.push_front(id)
+                }
+                len
+            }
+            Err(NoAccess::Forbidden) => {
+                self.no_read = true;
+                self.leave_to_sender(id, ended);
+                0
+            }
+            Err(NoAccess::Fault | NoAccess::Gone) => {
+                self.decline(id, false, ended);
+                0
+            }
+        }
+    }
+
+    /// Ends the messages whose rest the sender has copied, whether or not it is there to say so.
+    pub(super) fn look_at_waiting(&mut self, link: &Link, ended: &mut Ended) {
+        let mut i = 0;
+        while let Some(&id) = self.waiting.get(i) {
+            match self.rx.get(&id) {
+                Some(Coming { state: State::Copying(Copying { stage: Stage::Waiting(share), .. }), .. }) => {
+                    if !link.sender_copied(share) {
+                        i += 1;
+                        continue;
+                    }
+                    self.finish(id, ended);
+                }
+                // The sender has said where it ended.
+                _ => {}
+            }
+            self.waiting.swap_remove(i);
+        }
+    }
+
+    /// We may not read: the sender may be able to write.
+    fn leave_to_sender(&mut self, id: u32, ended: &mut Ended) {
+        let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return };
+        if let Stage::Claiming(share) | Stage::Waiting(share) = c.stage {
+            // Not in `waiting`: a chunk that we claimed is not there, whatever the sender has copied.
+            c.stage = Stage::Waiting(share);
+        } else if !self.on || c.next > 0 || !self.share_out(id) {
+            self.decline(id, true, ended);
+        }
+    }
+
+    /// Offers to share the copying of a message. Whether that can be.
+    fn share_out(&mut self, id: u32) -> bool {
+        let Some(coming) = self.rx.get_mut(&id) else { return false };
+        let cannot_read = self.no_read && coming.needs_kernel();
+        let State::Copying(c) = &mut coming.state else { return false };
+        if self.shared == MAX_NUMBER || pieces_of(&c.req.iov).is_none() {
+            return false;
+        }
+        let most = c.wanted.div_ceil(MAX_CHUNKS as usize).max(CHUNKS.1);
+        c.chunk = (c.wanted / PARTS).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
+        let Ok(chunks) = u32::try_from(c.wanted.div_ceil(c.chunk)) else { return false };
+        self.shared += 1;
+        let share = Share::new(self.shared, chunks);
+        c.stage = if cannot_read { Stage::Waiting(share) } else { Stage::Claiming(share) };
+        if cannot_read {
+            self.waiting.push(id);
+        }
+        self.notes.push_back(Note::Accept(id, self.shared));
+        true
+    }
+
+    /// Takes the receive of a message that has just been matched; returns it if nothing is to be copied.
+    pub fn adopt(&mut self, id: u32, req: RecvReq) -> Option<Received> {
+        let coming = self.rx.get_mut(&id)?;
+        let env = coming.env;
+        let wanted = req.cap.min(env.total);
+        if wanted == 0 {
+            let unmapped = coming.is_unmapped();
+            self.rx.remove(&id);
+            self.notes.push_back(Note::Fin(id, unmapped));
+            return Some(Received { req, env, placed: 0 });
+        }
+        coming.state =
+            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false });
+        let cannot_read = self.no_read && coming.needs_kernel();
+        let mapped = !coming.needs_kernel();
+        let shared = (self.on || mapped) && (self.is_shared(wanted, mapped) || cannot_read) && self.share_out(id);
+        // What may not be read and not be shared is found out there.
+        if !(shared && cannot_read) {
+            self.copying.push_back(id);
+        }
+        None
+    }
+
+    /// The sender has done its share.
+    pub fn on_done(&mut self, header: &Header, ended: &mut Ended) -> Result<(), Corrupt> {
+        let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
+        // It may have crossed our FIN, or our wish for a stream.
+        let Some(coming) = self.rx.get_mut(&id) else { return Ok(()) };
+        let cannot_read = self.no_read && coming.needs_kernel();
+        let State::Copying(c) = &mut coming.state else { return Ok(()) };
+        if header.flags & flag::FORBIDDEN != 0 {
+            // Had it mapped what we lent, it would not have asked the kernel.
+            if c.lent { self.no_loans = true } else { self.peer_no_write = true }
+        }
+        let (Stage::Claiming(share) | Stage::Waiting(share)) = c.stage else { return Err(Corrupt) };
+        let left = share.chunks().checked_sub(u32::try_from(header.data).map_err(|_| Corrupt)?).ok_or(Corrupt)?;
+        let end = (left as usize * c.chunk).min(c.wanted);
+        if end < c.next {
+            return Err(Corrupt);
+        }
+        let waiting = matches!(c.stage, Stage::Waiting(_));
+        c.stage = Stage::Alone(end);
+        if c.next == end {
+            if waiting {
+                self.finish(id, ended);
+            }
+        } else if cannot_read {
+            self.decline(id, self.peer_no_write, ended);
+        } else if waiting {
+            self.copying.push_front(id);
+        }
+        Ok(())
+    }
+
+    /// All bytes are there.
+    fn finish(&mut self, id: u32, ended: &mut Ended) {
+        let Some(coming) = self.rx.remove(&id) else { return };
+        let unmapped = coming.is_unmapped();
+        let Coming { env, state: State::Copying(c), .. } = coming else { return };
+        self.notes.push_back(Note::Fin(id, unmapped));
+        ended.received.push(Received { placed: c.wanted, req: c.req, env });
+    }
+
+    /// The message must come as a stream.
+    pub(super) fn decline(&mut self, id: u32, forbidden: bool, ended: &mut Ended) {
+        let Some(Coming { env, state: State::Copying(c), .. }) = self.rx.remove(&id) else { return };
+        self.notes.push_back(Note::Decline(id, c.wanted, forbidden));
+        ended.declined.push(Declined { id, env, req: c.req });
+    }
+
+    /// Registers the message that the OFFER at the head of the ring announces.
+    pub(super) fn open(&mut self, said: &Announced<Said>, state: State) -> Result<u32, Corrupt> {
+        let Announced { env, body } = *said;
+        let from = body.pieces(env.total)?;
+        let loan = self.loans.get(body.lent).cloned();
+        if loan.as_ref().is_some_and(|loan| !loan.holds(&from)) {
+            return Err(Corrupt);
+        }
+        match self.rx.entry(body.id) {
+            Entry::Occupied(_) => return Err(Corrupt),
+            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, state }),
+        };
+        Ok(body.id)
+    }
+}

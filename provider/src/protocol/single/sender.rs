@@ -1,0 +1,136 @@
+//! The sender of offered messages: it copies from the back what the receiver shares out.
+
+use super::means::{Loan, Means};
+use super::{Copies, Note, PAGE, Returned};
+use crate::mem::remote::NoAccess;
+use crate::mem::user::UserIov;
+use crate::protocol::Target;
+use crate::request::SendReq;
+use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER, Share};
+use crate::transport::link::{Corrupt, Link};
+use crate::wire::header::{Header, MAX_PIECES, flag};
+use crate::wire::offer::{Named, Pieces, parse_pieces};
+
+/// A message that was offered.
+pub(super) struct Offered {
+    pub iov: UserIov,
+    pub total: usize,
+    pub req: SendReq,
+    /// The receiver can map the memory that it lies in.
+    pub lent: bool,
+    pub part: Option<Part>,
+}
+
+/// The sender's share of a message.
+pub(super) struct Part {
+    share: Share,
+    wanted: usize,
+    chunk: usize,
+    to: Pieces,
+    /// The receiver's memory, if it is mapped here.
+    loan: Option<Loan>,
+    /// Whether the receiver is known to be the process that it was.
+    known: bool,
+}
+
+/// The receiver has all it wants of a message.
+pub struct Finished {
+    /// What its completion needs.
+    pub req: SendReq,
+    /// Its bytes, if it was offered in memory that the receiver turned out to be unable to map.
+    pub unmapped: Option<usize>,
+}
+
+impl Part {
+    /// Claims the next chunk and copies it. Returns its bytes; 0: there is none for us.
+    fn write(&mut self, link: &Link, target: Option<Target>, iov: &UserIov) -> Result<usize, NoAccess> {
+        let means = match (&self.loan, target) {
+            (Some(loan), _) => Means::Mapped(loan),
+            (None, Some(target)) => {
+                self.known = self.known || target.is_there()?;
+                if !self.known {
+                    return Ok(0);
+                }
+                Means::Kernel(target)
+            }
+            (None, None) => return Err(NoAccess::Forbidden),
+        };
+        if !link.claim_back(&mut self.share) {
+            return Ok(0);
+        }
+        let from = (self.share.chunks() - self.share.claimed()) as usize * self.chunk;
+        let len = self.chunk.min(self.wanted - from);
+        means.store(&self.to, iov, from, len)?;
+        link.tell_copied(&self.share);
+        Ok(len)
+    }
+}
+
+impl Copies {
+    /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
+    pub(super) fn copy_back(&mut self, link: &Link, fresh: bool) -> usize {
+        let Some(&id) = self.sharing.front() else { return 0 };
+        let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
+            // The receiver has done all of it.
+            self.sharing.pop_front();
+            return 0;
+        };
+        part.known |= fresh;
+        let done = part.share.claimed();
+        match part.write(link, self.target.filter(|_| !self.no_write), iov) {
+            Ok(n) if n > 0 => return n,
+            Err(NoAccess::Forbidden) => self.no_write = true,
+            _ => {}
+        }
+        self.sharing.pop_front();
+        self.notes.push_back(Note::Done(id, done, self.no_write));
+        0
+    }
+
+    /// The receiver shares out a message.
+    pub fn on_accept(&mut self, link: &Link, header: &Header) -> Result<(), Corrupt> {
+        let Named { id, lent } = Named::of(header.tag);
+        let offered = self.tx.get_mut(&id).ok_or(Corrupt)?;
+        let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
+        let [number, chunk] = link.body(header);
+        let chunk = usize::try_from(chunk).map_err(|_| Corrupt)?;
+        if offered.part.is_some() || wanted == 0 || wanted > offered.total || chunk < PAGE {
+            return Err(Corrupt);
+        }
+        let chunks = u32::try_from(wanted.div_ceil(chunk)).map_err(|_| Corrupt)?;
+        if chunks > MAX_CHUNKS || number <= self.accepted || number > MAX_NUMBER {
+            return Err(Corrupt);
+        }
+        let mut words = [0; 2 * MAX_PIECES];
+        let n = link.payload_words(header, &mut words);
+        let to = parse_pieces(&words[..n], wanted).map_err(|_| Corrupt)?;
+        let loan = self.loans.get(lent).filter(|loan| loan.is_writable()).cloned();
+        if loan.as_ref().is_some_and(|loan| !loan.holds(&to)) {
+            return Err(Corrupt);
+        }
+        self.accepted = number;
+        offered.part = Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, known: false });
+        self.sharing.push_back(id);
+        Ok(())
+    }
+
+    /// The receiver has all it wants: the send is complete.
+    pub fn on_fin(&mut self, header: &Header) -> Result<Finished, Corrupt> {
+        let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
+        let Offered { total, req, lent, .. } = self.tx.remove(&id).ok_or(Corrupt)?;
+        let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
+        self.no_loans |= unmapped.is_some();
+        Ok(Finished { req, unmapped })
+    }
+
+    /// The receiver wants a message as a stream: `None` if this is not one of those offered.
+    pub fn on_cts(&mut self, header: &Header) -> Result<Option<Returned>, Corrupt> {
+        let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
+        let Some(Offered { iov, total, req, lent, .. }) = self.tx.remove(&id) else { return Ok(None) };
+        let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
+        // Had the receiver mapped what was lent, it would not have come back.
+        self.no_loans |= lent;
+        self.no_offers |= header.flags & flag::FORBIDDEN != 0;
+        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, req })) }
+    }
+}
