@@ -225,13 +225,13 @@ def check_imports(report, source, floors, apart):
             report.violation("floor", where, f"`{own}` ({mine}) uses `{'::'.join(path)}` ({its})")
 
 
-def check_words(report, source, may_libc):
+def check_words(report, source, may_libc, may_call=False):
     code = source.code
     for match in re.finditer(r"\b(?:fid?|FI)_\w+", code):
         report.violation("libfabric", f"{source.name}:{source.line(match.start())}", f"`{match[0]}`")
     for match in () if may_libc else re.finditer(r"\blibc\s*::|\b(?:use|crate)\s+libc\b", code):
         report.violation("libc", f"{source.name}:{source.line(match.start())}", f"`{match[0].strip()}`")
-    for match in re.finditer(r'\bextern\s*(?:"[^\n{;]{0,12})?(?:fn|\{)', code):
+    for match in () if may_call else re.finditer(r'\bextern\s*(?:"[^\n{;]{0,12})?(?:fn|\{)', code):
         report.violation("extern", f"{source.name}:{source.line(match.start())}", "a C interface")
 
 
@@ -302,10 +302,10 @@ def check_tree(root):
     folders = rules.get("apart", {}).get("folders", [])
     apart = {f: {(f, s.module[1]) for s in engine if s.module[:1] == [f] and len(s.module) > 1} for f in folders}
     fence = {f"provider/src/{name}" for name in rules["fence"]["files"]}
-    may_libc = {f"provider/src/{name}" for name in rules["fence"].get("libc", [])}
+    may_libc, may_call = ({f"provider/src/{name}" for name in rules["fence"].get(key, [])} for key in ("libc", "calls"))
     for source in engine:
         check_imports(report, source, floors, apart)
-        check_words(report, source, source.name in may_libc)
+        check_words(report, source, source.name in may_libc, source.name in may_call)
         check_unsafe(report, source, source.name in fence)
     for source in shell:
         check_unsafe(report, source, True)

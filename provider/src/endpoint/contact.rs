@@ -242,6 +242,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
         peer.copies.share_between(&kernel, &mapped);
+        peer.copies.set_clock(self.clock.clone());
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }

@@ -10,10 +10,10 @@ use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
-use crate::protocol::single::{Copies, Declined, Ended, Single};
+use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
-use crate::select::Pick;
+use crate::select::{Pick, Selection};
 use crate::transport::Door;
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
@@ -51,13 +51,22 @@ fn level(flags: OpFlags) -> Level {
     }
 }
 
+/// Sends that are in the ring, and the positions behind them.
+type Positions = smallvec::SmallVec<[(SendReq, u32); 4]>;
+
 /// Messages to one peer that may wait for room in its ring before the caller must.
 const BACKLOG: usize = 1024;
 
 /// What may be done with a peer's memory at the moment. If ranks outnumber cores nothing is shared: the other side would copy instead of
 /// somebody else who waits, and may lose its core in the middle of a chunk.
 pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, target: Option<Target>) {
-    copies.set_crowded(config.protocol.parts().is_empty() && Yields::of(config).now(|| crowd.is_crowded()));
+    copies.set_sharing(if !config.protocol.parts().is_empty() {
+        Sharing::Always
+    } else if Yields::of(config).now(|| crowd.is_crowded()) {
+        Sharing::Never
+    } else {
+        Sharing::WhereItPays
+    });
     if config.cma == 0 {
         copies.reach(target);
     }
@@ -150,6 +159,20 @@ fn start_longer(
     Ok(started)
 }
 
+/// The way of a message, or that of messages in lent memory and its number there, if it can be lent.
+#[inline]
+fn or_lent(pick: Pick, selection: &Selection, len: usize, lend: impl FnOnce() -> u32) -> (Pick, u32) {
+    if pick.proto != ProtoId::Inline
+        && let Some(other) = selection.choose_lent(len)
+    {
+        let number = lend();
+        if number != 0 {
+            return (other, number);
+        }
+    }
+    (pick, 0)
+}
+
 /// The number of the memory in which a message lies, if the peer can map that; else 0.
 #[inline(never)]
 fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
@@ -219,13 +242,9 @@ impl Endpoint {
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
-        let mut pick = self.selection.choose(len, copy);
-        if pick.proto != ProtoId::Inline
-            && let Some(other) = self.selection.choose_lent(len)
-        {
-            msg.lent = lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
-            pick = if msg.lent != 0 { other } else { pick };
-        }
+        let lend = || lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
+        let (pick, lent) = or_lent(self.selection.choose(len, copy), &self.selection, len, lend);
+        msg.lent = lent;
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
         match start(pick, &mut peer.tally, &mut wire, &msg, &req) {
@@ -292,43 +311,38 @@ impl Endpoint {
         }
     }
 
-    /// Writes control records and fragments of this peer as far as there is room.
-    pub(super) fn push(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
-        let mut done = smallvec::SmallVec::<[(SendReq, u32); 4]>::new();
-        let mut ended = Ended::default();
+    /// Starts messages that waited for room, as far as there is some. Returns how many; those that are in the ring are added to `done`.
+    fn start_waiting(&mut self, id: PeerId, done: &mut Positions) -> core::result::Result<usize, Corrupt> {
+        let mut started = 0;
         let peer = self.peers.get_mut(id);
-        if peer.link.is_none() {
-            return 0;
-        }
-        let mut started = Ok(0);
         while let Some(message) = peer.backlog.pop_front() {
             let mut msg = message.message();
+            let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
-            let mut pick = self.selection.choose(message.len, !message.bytes.is_empty());
-            if pick.proto != ProtoId::Inline
-                && let Some(other) = self.selection.choose_lent(message.len)
-            {
-                msg.lent = lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
-                pick = if msg.lent != 0 { other } else { pick };
-            }
+            let pick = self.selection.choose(message.len, !message.bytes.is_empty());
+            let (pick, lent) = or_lent(pick, &self.selection, message.len, lend);
+            msg.lent = lent;
             let Some(link) = &mut peer.link else { break };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
-            let position = match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {
-                Ok(Started::Sent(position)) => Some(position),
-                Ok(Started::Streaming) => None,
-                Err(Refused::Full | Refused::Window | Refused::Unable) => {
+            match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {
+                Ok(Started::Sent(position)) => done.push((message.req, position)),
+                Ok(Started::Streaming) => {}
+                Err(refused) => {
                     peer.backlog.push_front(message);
-                    break;
+                    return if refused == Refused::Corrupt { Err(Corrupt) } else { Ok(started) };
                 }
-                Err(Refused::Corrupt) => {
-                    started = Err(Corrupt);
-                    peer.backlog.push_front(message);
-                    break;
-                }
-            };
-            started = started.map(|n| n + 1);
-            done.extend(position.map(|p| (message.req, p)));
+            }
+            started += 1;
         }
+        Ok(started)
+    }
+
+    /// Writes control records and fragments of this peer as far as there is room.
+    pub(super) fn push(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
+        let mut done = Positions::new();
+        let mut ended = Ended::default();
+        let started = self.start_waiting(id, &mut done);
+        let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return 0 };
         let answered = match peer.one_sided.has_work() {
             true => peer.one_sided.push(link, out.regions, self.config.fragment as usize),

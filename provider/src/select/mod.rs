@@ -144,9 +144,15 @@ impl Row {
             ProtoId::Inline => Inline::WHAT,
             ProtoId::Eager => Eager::WHAT,
             ProtoId::Stream => Stream::WHAT,
-            ProtoId::Syscall if self.shared => "one copy by the kernel, called by both sides at once",
+            ProtoId::Syscall if self.shared && self.forced => "one copy by the kernel, called by both sides at once",
+            ProtoId::Syscall if self.shared => "one copy by the kernel, called by both sides at once where that pays",
             ProtoId::Syscall => "one copy by the kernel, called by one side",
-            ProtoId::Mapped if self.shared => "out of lent memory: one copy without the kernel, by both sides at once",
+            ProtoId::Mapped if self.shared && self.forced => {
+                "out of lent memory: one copy without the kernel, by both sides at once"
+            }
+            ProtoId::Mapped if self.shared => {
+                "out of lent memory: one copy without the kernel, by both sides at once where that pays"
+            }
             ProtoId::Mapped => "out of lent memory: one copy without the kernel, by one side",
         }
     }
@@ -199,14 +205,14 @@ mod tests {
         assert_eq!([at(4097), at((16 << 10) - 1)], [ProtoId::Stream; 2]);
         assert_eq!([at(16 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
         assert_eq!((s.row(233).from, s.row(4096).up_to, s.row(4096).proto), (233, 4096, ProtoId::Eager));
-        assert_eq!([s.row(16 << 10).shared, s.row((128 << 10) - 1).shared, s.row(128 << 10).shared], [false, false, true]);
-        assert_eq!(s.share_borders(ProtoId::Syscall), [128 << 10]);
+        assert_eq!([s.row(16 << 10).shared, s.row((64 << 10) - 1).shared, s.row(64 << 10).shared], [false, false, true]);
+        assert_eq!(s.share_borders(ProtoId::Syscall), [64 << 10]);
         let text = s.to_string();
         assert_eq!(text.lines().count(), 7, "{text}");
         assert_eq!(s.choose_lent((4 << 10) - 1), None);
         assert_eq!(s.choose_lent(4 << 10).map(|p| (p.row, p.proto)), Some((5, ProtoId::Mapped)));
         assert_eq!(s.choose_lent(64 << 10).map(|p| s.rows()[usize::from(p.row)].shared), Some(true));
-        assert_eq!(s.share_borders(ProtoId::Mapped), [64 << 10]);
+        assert_eq!(s.share_borders(ProtoId::Mapped), [32 << 10]);
         assert!(text.contains("233 .. 4096     eager") && !text.contains("forced"), "{text}");
     }
 
@@ -259,7 +265,7 @@ mod tests {
         let s = forced("mapped:1k-8k,stream:-1m");
         assert_eq!([1023, 1024, 8192, 8193, 1 << 20].map(|n| s.choose_lent(n).is_some()), [false, true, true, false, false]);
         assert!(s.choose_lent((1 << 20) + 1).is_some() && s.choose(1024, false).proto == ProtoId::Stream);
-        assert_eq!(forced("shared:4k-8k,alone:1m-").share_borders(ProtoId::Syscall), [4096, 16 << 10, 128 << 10, 1 << 20]);
+        assert_eq!(forced("shared:4k-8k,alone:1m-").share_borders(ProtoId::Syscall), [4096, 16 << 10, 64 << 10, 1 << 20]);
         assert_eq!(forced("shared").share_borders(ProtoId::Syscall), [0]);
     }
 
@@ -324,7 +330,7 @@ mod tests {
                 prop_assert_eq!(s.choose_lent(n).is_some(), mapped, "{} bytes of lent memory in\n{}", n, s);
                 let want = match has_it.find(|(way, ..)| *way != Way::Mapped) {
                     None => (usual.row(n).way(), false),
-                    Some((Way::Syscall, ..)) if n < 128 << 10 => (Way::Alone, true),
+                    Some((Way::Syscall, ..)) if n < 64 << 10 => (Way::Alone, true),
                     Some((Way::Syscall, ..)) => (Way::Shared, true),
                     Some((way, ..)) => (way, true),
                 };

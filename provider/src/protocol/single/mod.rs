@@ -26,19 +26,22 @@
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
 
 mod means;
+mod pace;
 mod receiver;
 mod sender;
 
 use super::{Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
 use crate::mem::user::UserIov;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::sys::clock::Clock;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
 pub use means::Loan;
 use means::Loans;
-use receiver::{Coming, Stage, State};
+use pace::Pace;
+use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
 pub use sender::Finished;
 use sender::Offered;
@@ -119,6 +122,18 @@ pub struct Ended {
     pub stored: u64,
 }
 
+/// Which of the messages that the table shares out are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// None.
+    Never,
+    /// Those that take one side so long that help is worth its price, as seen of this peer.
+    #[default]
+    WhereItPays,
+    /// All of them.
+    Always,
+}
+
 /// Offered messages of one link, both directions.
 #[derive(Default)]
 pub struct Copies {
@@ -139,11 +154,12 @@ pub struct Copies {
     loans: Loans,
     /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
     share_borders: [SmallVec<[usize; 2]>; 2],
-    /// Ranks outnumber cores.
-    crowded: bool,
+    sharing: Sharing,
+    pace: Pace,
+    clock: Option<Clock>,
     tx: FxHashMap<u32, Offered>,
     /// Messages of ours whose copying is shared, in the order of their numbers.
-    sharing: VecDeque<u32>,
+    parts: VecDeque<u32>,
     /// The number of the last one.
     accepted: u64,
     rx: FxHashMap<u32, Coming>,
@@ -169,15 +185,25 @@ impl Copies {
         self.share_borders = [kernel.into(), mapped.into()];
     }
 
-    /// Nothing is shared as long as ranks outnumber cores.
+    /// How sizes that are to be shared are.
     #[inline]
-    pub fn set_crowded(&mut self, crowded: bool) {
-        self.crowded = crowded;
+    pub fn set_sharing(&mut self, sharing: Sharing) {
+        self.sharing = sharing;
+    }
+
+    /// What time is taken by.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = Some(clock);
     }
 
     fn is_shared(&self, bytes: usize, mapped: bool) -> bool {
         let borders = &self.share_borders[usize::from(mapped)];
-        !self.crowded && borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
+        borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
+            && match self.sharing {
+                Sharing::Never => false,
+                Sharing::WhereItPays => self.pace.wants_help(bytes, mapped),
+                Sharing::Always => true,
+            }
     }
 
     /// Whether the peer may lend so many bytes more under this number.
@@ -225,7 +251,7 @@ impl Copies {
     /// Whether [`push`](Self::push) would have something to do.
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.notes.is_empty() || !self.copying.is_empty() || !self.sharing.is_empty() || !self.waiting.is_empty()
+        !self.notes.is_empty() || !self.copying.is_empty() || !self.parts.is_empty() || !self.waiting.is_empty()
     }
 
     /// Whether messages of ours are not with the peer, or it has not heard of what became of its own.
@@ -238,7 +264,7 @@ impl Copies {
     pub fn push(&mut self, link: &mut Link, fresh: bool, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
         let mut work = self.write_notes(link, Some(lender))?;
         let mut left = TURN;
-        while left > 0 && !self.sharing.is_empty() {
+        while left > 0 && !self.parts.is_empty() {
             let n = self.copy_back(link, fresh);
             ended.stored += n as u64;
             left = left.saturating_sub(n);
@@ -270,23 +296,18 @@ impl Copies {
                 Note::Done(id, chunks, forbidden) => (Kind::Done, id.into(), chunks.into(), bit(forbidden, flag::FORBIDDEN)),
                 Note::Decline(id, wanted, forbidden) => (Kind::Cts, id.into(), wanted as u64, bit(forbidden, flag::FORBIDDEN)),
                 Note::Accept(id, number) => {
-                    // It may have been copied meanwhile; FIN follows then.
-                    let Some(Coming { state: State::Copying(copying), .. }) = self.rx.get_mut(&id) else {
-                        self.notes.pop_front();
-                        continue;
-                    };
                     let Some(lender) = &mut lender else { break };
-                    let lent = if self.no_loans { 0 } else { lender.lend(&copying.req.iov) };
-                    copying.lent = lent != 0;
-                    if lent == 0 && (self.peer_no_write || !self.on) && matches!(copying.stage, Stage::Claiming(_)) {
-                        // The sender could do nothing with it.
-                        copying.stage = Stage::Alone(copying.wanted);
-                        self.notes.pop_front();
-                        continue;
+                    match self.shared_out(id, &mut **lender) {
+                        Some((named, copying)) => {
+                            body = [number, copying.chunk as u64];
+                            bytes = emit_pieces(&pieces_of(&copying.req.iov).unwrap_or_default());
+                            (Kind::Accept, named.emit(), copying.wanted as u64, 0)
+                        }
+                        None => {
+                            self.notes.pop_front();
+                            continue;
+                        }
                     }
-                    body = [number, copying.chunk as u64];
-                    bytes = emit_pieces(&pieces_of(&copying.req.iov).unwrap_or_default());
-                    (Kind::Accept, Named { id, lent }.emit(), copying.wanted as u64, 0)
                 }
             };
             let draft = Draft { kind, flags, tag, data, body, iov: &[], skip: 0, len: bytes.len(), bytes: &bytes };
@@ -313,7 +334,7 @@ impl Copies {
                 out.recvs.push((c.req, coming.env));
             }
         }
-        self.sharing.clear();
+        self.parts.clear();
         self.copying.clear();
         self.waiting.clear();
         self.notes.clear();

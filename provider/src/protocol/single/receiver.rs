@@ -1,15 +1,17 @@
 //! The receiver of offered messages: it copies from the front, alone or until it meets the sender.
 
 use super::means::{Loan, Means};
+use super::pace::TELLING;
 use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserSeg;
-use crate::protocol::Announced;
+use crate::protocol::{Announced, Lender};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER, Share};
+use crate::sys::clock::Clock;
 use crate::transport::link::{Corrupt, Link};
 use crate::wire::header::{Header, flag};
-use crate::wire::offer::{Pieces, pieces_of};
+use crate::wire::offer::{Named, Pieces, pieces_of};
 use std::collections::hash_map::Entry;
 
 /// Where the receiver's copying stands.
@@ -90,10 +92,15 @@ impl Copies {
             (None, Some(target)) => Means::Kernel(target),
             (None, None) => return Ok(false),
         };
+        let begun = self.clock.as_ref().filter(|_| wanted >= TELLING).map(Clock::now);
         if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
             return Ok(false);
         }
-        let unmapped = body.lent != 0 && loan.is_none();
+        let mapped = loan.is_some();
+        if let (Some(begun), Some(clock)) = (begun, &self.clock) {
+            self.pace.saw(wanted, clock.now() - begun, mapped);
+        }
+        let unmapped = body.lent != 0 && !mapped;
         self.fetched += wanted as u64;
         self.notes.push_back(Note::Fin(body.id, unmapped));
         self.write_notes(link, None)?;
@@ -104,7 +111,7 @@ impl Copies {
     pub(super) fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
         let Some(id) = self.copying.pop_front() else { return 0 };
         let Some(Coming { from, loan, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
-        let means = match (loan, self.target.filter(|_| !self.no_read)) {
+        let means = match (&*loan, self.target.filter(|_| !self.no_read)) {
             (Some(loan), _) => Means::Mapped(loan),
             (None, Some(target)) => Means::Kernel(target),
             (None, None) => {
@@ -127,8 +134,13 @@ impl Copies {
             Stage::Waiting(_) => return 0,
         };
         let len = c.chunk.min(end - c.next);
+        // Of the first chunk: the sender has not begun yet.
+        let begun = self.clock.as_ref().filter(|_| c.next == 0 && len >= TELLING).map(Clock::now);
         match means.fetch(from, &c.req.iov, c.next, len) {
             Ok(()) => {
+                if let (Some(begun), Some(clock)) = (begun, &self.clock) {
+                    self.pace.saw(len, clock.now() - begun, loan.is_some());
+                }
                 c.next += len;
                 ended.fetched += len as u64;
                 let over = match c.stage {
@@ -158,16 +170,13 @@ impl Copies {
     pub(super) fn look_at_waiting(&mut self, link: &Link, ended: &mut Ended) {
         let mut i = 0;
         while let Some(&id) = self.waiting.get(i) {
-            match self.rx.get(&id) {
-                Some(Coming { state: State::Copying(Copying { stage: Stage::Waiting(share), .. }), .. }) => {
-                    if !link.sender_copied(share) {
-                        i += 1;
-                        continue;
-                    }
-                    self.finish(id, ended);
+            // If it does not wait, the sender has said where it ended.
+            if let Some(Coming { state: State::Copying(Copying { stage: Stage::Waiting(share), .. }), .. }) = self.rx.get(&id) {
+                if !link.sender_copied(share) {
+                    i += 1;
+                    continue;
                 }
-                // The sender has said where it ended.
-                _ => {}
+                self.finish(id, ended);
             }
             self.waiting.swap_remove(i);
         }
@@ -203,6 +212,18 @@ impl Copies {
         }
         self.notes.push_back(Note::Accept(id, self.shared));
         true
+    }
+
+    /// What the ACCEPT of a message names. `None`: there is none to be written, for it is copied already, or the sender could do nothing with it.
+    pub(super) fn shared_out(&mut self, id: u32, lender: &mut dyn Lender) -> Option<(Named, &Copying)> {
+        let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return None };
+        let lent = if self.no_loans { 0 } else { lender.lend(&c.req.iov) };
+        c.lent = lent != 0;
+        if lent == 0 && (self.peer_no_write || !self.on) && matches!(c.stage, Stage::Claiming(_)) {
+            c.stage = Stage::Alone(c.wanted);
+            return None;
+        }
+        Some((Named { id, lent }, c))
     }
 
     /// Takes the receive of a message that has just been matched; returns it if nothing is to be copied.

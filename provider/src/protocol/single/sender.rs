@@ -69,10 +69,10 @@ impl Part {
 impl Copies {
     /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
     pub(super) fn copy_back(&mut self, link: &Link, fresh: bool) -> usize {
-        let Some(&id) = self.sharing.front() else { return 0 };
+        let Some(&id) = self.parts.front() else { return 0 };
         let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
             // The receiver has done all of it.
-            self.sharing.pop_front();
+            self.parts.pop_front();
             return 0;
         };
         part.known |= fresh;
@@ -82,7 +82,7 @@ impl Copies {
             Err(NoAccess::Forbidden) => self.no_write = true,
             _ => {}
         }
-        self.sharing.pop_front();
+        self.parts.pop_front();
         self.notes.push_back(Note::Done(id, done, self.no_write));
         0
     }
@@ -110,7 +110,7 @@ impl Copies {
         }
         self.accepted = number;
         offered.part = Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, known: false });
-        self.sharing.push_back(id);
+        self.parts.push_back(id);
         Ok(())
     }
 

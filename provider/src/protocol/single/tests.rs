@@ -71,6 +71,7 @@ fn sides(share_min: usize) -> (Side, Side) {
         let mut copies = Copies::default();
         copies.allow_kernel();
         copies.share_between(&[share_min], &[share_min]);
+        copies.set_sharing(Sharing::Always);
         Side {
             mine: mine.clone(),
             link,

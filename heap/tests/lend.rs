@@ -1,0 +1,284 @@
+//! Endpoints that lend what the heap has given (`FI_RUSTMX_LEND`): each test runs in a process with the heap preloaded, in which all
+//! long buffers, those of Rust too, lie in its arenas. What is copied out of them and into them must be right, and must have gone that way.
+
+#[path = "../../provider/tests/common/mod.rs"]
+mod common;
+mod support;
+
+use common::{Deadline, Msg, Node, Rng, Want, all_ok, attr, pattern, process, run, seg, watchdog};
+use rustmx::config::force::Forced;
+use rustmx::{Config, OpFlags, Telling};
+use std::process::Command;
+
+/// Whether this process has the heap. If not, the test is run again in one that has it, and that one's word is taken.
+fn preloaded(test: &str) -> bool {
+    if rustmx::sys::heap::heap().is_some() {
+        return true;
+    }
+    let out = Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("LD_PRELOAD", support::library())
+        .output()
+        .expect("a copy of this program");
+    let said = String::from_utf8_lossy(&out.stdout);
+    print!("{said}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("1 passed"), "with the heap: {}", out.status);
+    false
+}
+
+fn config(set: impl Fn(&mut Config)) -> Config {
+    let mut config = Config::default();
+    set(&mut config);
+    config
+}
+
+/// A pair that knows each other.
+fn pair(a: Config, b: Config) -> (Node, Node) {
+    let (mut a, mut b) = (Node::with(a, attr()), Node::with(b, attr()));
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (mut out, mut into) = ([1u8; 2], [0u8; 2]);
+    a.recv(Want::tag(99), &mut into[..1]).expect("recv");
+    b.send(Msg::new(to_a, 99), &mut out[..1]).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    b.recv(Want::tag(99), &mut into[1..]).expect("recv");
+    a.send(Msg::new(to_b, 99), &mut out[1..]).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    (a, b)
+}
+
+/// One message, posted first or found later, checked to the last byte.
+fn message(a: &mut Node, b: &mut Node, n: usize, seed: usize, early: bool) {
+    let to_b = a.knows(b);
+    let (mut out, mut into) = (pattern(n, seed), vec![0xeeu8; n + 100]);
+    if early {
+        b.recv(Want::tag(5), &mut into).expect("recv");
+    }
+    a.send(Msg::new(to_b, 5), &mut out).expect("send");
+    if !early {
+        (0..50).for_each(|_| b.quiet(1));
+        b.recv(Want::tag(5), &mut into).expect("recv");
+    }
+    let got = run(&mut [a, b], &[1, 1]);
+    assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
+    assert!(into[..n] == out[..] && into[n..].iter().all(|b| *b == 0xee), "{n} bytes, early {early}");
+}
+
+const SIZES: [usize; 7] = [8192, 10_001, 65_536, 262_144, 300_001, 1 << 20, 5_000_003];
+
+fn exchange(a: &mut Node, b: &mut Node) -> u64 {
+    for (i, n) in SIZES.into_iter().enumerate() {
+        message(a, b, n, i, true);
+        message(a, b, n, i + 50, false);
+    }
+    2 * SIZES.len() as u64
+}
+
+/// Forced, so that both sides copy what they may.
+fn forced() -> Config {
+    config(|c| c.protocol = Forced::parse("mapped").0)
+}
+
+#[test]
+fn long_blocks_are_copied_once_without_the_kernel() {
+    if !preloaded("long_blocks_are_copied_once_without_the_kernel") {
+        return;
+    }
+    let _dog = watchdog("long_blocks", 60);
+    // The kernel may not be asked for anything, so each byte was copied by one of the two.
+    let never = config(|c| (c.cma, c.protocol) = (1, Forced::parse("mapped").0));
+    let (mut a, mut b) = pair(never.clone(), never);
+    let messages = exchange(&mut a, &mut b);
+    let (s, r) = (a.stats(), b.stats());
+    assert_eq!((s.mapped, s.syscall, s.stream, r.declined), (messages, 0, 0, 0));
+    assert_eq!(s.stored + r.fetched, 2 * SIZES.iter().sum::<usize>() as u64, "every byte once");
+    assert!(s.stored > 0, "the sender helped");
+    // What is shorter, or on no long block, goes as ever.
+    message(&mut a, &mut b, 3000, 1, true);
+    let mut on_stack = [7u8; 60_000];
+    let (to_b, mut into) = (a.knows(&b), vec![0u8; 60_000]);
+    b.recv(Want::tag(6), &mut into).expect("recv");
+    a.send(Msg::new(to_b, 6), &mut on_stack).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    assert!(into == on_stack && a.stats().mapped == messages);
+    // Nor does what lies only in part on one.
+    let (mut half, mut into) = (vec![3u8; 30_000], vec![0u8; 40_000]);
+    b.recv(Want::tag(7), &mut into).expect("recv");
+    a.sendv(Msg::new(to_b, 7), &[seg(&mut half), seg(&mut on_stack[..10_000])], true).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    assert!(into[..30_000] == half[..] && into[30_000..] == on_stack[..10_000] && a.stats().mapped == messages);
+    let mut more = vec![4u8; 9_000];
+    b.recv(Want::tag(8), &mut into).expect("recv");
+    a.sendv(Msg::new(to_b, 8), &[seg(&mut half), seg(&mut more)], true).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    assert!(into[..30_000] == half[..] && into[30_000..39_000] == more[..] && a.stats().mapped == messages + 1, "two blocks");
+}
+
+#[test]
+fn who_may_only_read_writes_nothing() {
+    if !preloaded("who_may_only_read_writes_nothing") {
+        return;
+    }
+    let _dog = watchdog("only_read", 60);
+    let read = |c: &Config| Config { lend: 1, cma: 1, ..c.clone() };
+    for (mine, theirs) in [(read(&forced()), forced()), (forced(), read(&forced())), (read(&forced()), read(&forced()))] {
+        let (mut a, mut b) = pair(Config { cma: 1, ..mine }, Config { cma: 1, ..theirs });
+        let messages = exchange(&mut a, &mut b);
+        assert_eq!((a.stats().mapped, a.stats().stored), (messages, 0));
+    }
+}
+
+#[test]
+fn who_does_not_map_says_so_once() {
+    if !preloaded("who_does_not_map_says_so_once") {
+        return;
+    }
+    let _dog = watchdog("does_not_map", 60);
+    // The kernel carries them; without it, streams do.
+    for cma in [0, 1] {
+        let (mut a, mut b) = pair(config(|c| c.cma = cma), config(|c| (c.cma, c.lend) = (cma, 2)));
+        let messages = exchange(&mut a, &mut b);
+        let s = a.stats();
+        assert_eq!((s.mapped, s.syscall + s.stream), (0, messages), "{s:?}");
+        let told = a.domain.ep_history(a.ep, Telling::Used).expect("history");
+        assert!(told.contains("1 times") && told.contains("by mapped"), "{told}");
+        // In the other direction nothing is lent at all.
+        let back = exchange(&mut b, &mut a);
+        assert_eq!((b.stats().mapped, b.stats().syscall + b.stats().stream), (0, back));
+    }
+}
+
+/// Buffers come and go, change their size and place, and are given back to the system: no message has a byte of what was there before.
+#[test]
+fn blocks_that_come_and_go() {
+    if !preloaded("blocks_that_come_and_go") {
+        return;
+    }
+    let _dog = watchdog("come_and_go", 120);
+    let (mut a, mut b) = pair(forced(), forced());
+    let to_b = a.knows(&b);
+    let mut rng = Rng(0x1e4d);
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for round in 0..400usize {
+        let most = if rng.one_in(20) { 90 << 20 } else { 400_000 };
+        let n = rng.range(8192, most);
+        let (mut out, mut into) = (pattern(n, round), vec![0xee; n]);
+        if rng.one_in(3) {
+            // It grows, and may move.
+            out.reserve_exact(rng.range(1, 2_000_000));
+        }
+        b.recv(Want::tag(5), &mut into).expect("recv");
+        a.send(Msg::new(to_b, 5), &mut out).expect("send");
+        let got = run(&mut [&mut a, &mut b], &[1, 1]);
+        assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
+        assert!(into == out, "round {round}, {n} bytes");
+        if rng.one_in(4) {
+            kept.push(out);
+        }
+        if kept.len() > 20 {
+            kept.swap_remove(rng.range(0, 20));
+        }
+    }
+    assert!(a.stats().mapped >= 400);
+}
+
+/// fork copies the arenas away for the child; peers go on with the parent's.
+#[test]
+#[expect(unsafe_code, reason = "fork(2) and what goes with it")]
+fn a_child_changes_nothing() {
+    if !preloaded("a_child_changes_nothing") {
+        return;
+    }
+    let _dog = watchdog("child", 60);
+    let (mut a, mut b) = pair(forced(), forced());
+    message(&mut a, &mut b, 100_000, 1, true);
+    let mut out = pattern(500_000, 3);
+    // SAFETY: the child writes to memory that it owns, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        out.fill(0x55);
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(0) };
+    }
+    let (to_b, mut into) = (a.knows(&b), vec![0u8; 500_000]);
+    b.recv(Want::tag(5), &mut into).expect("recv");
+    a.send(Msg::new(to_b, 5), &mut out).expect("send");
+    run(&mut [&mut a, &mut b], &[1, 1]);
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
+    assert!(into == out && out == pattern(500_000, 3));
+    assert_eq!(a.stats().mapped, 2);
+}
+
+/// A sender that is killed while its memory is being read takes nobody with it.
+#[test]
+fn a_lender_dies() {
+    if let Some(role) = process::role() {
+        let mut node = Node::with(forced(), attr());
+        process::say(&hex(&node.name().to_bytes()));
+        let to = node.av.insert(&rustmx::Name::from_bytes(&unhex(&role[0])).expect("name"));
+        let mut out = pattern(64 << 20, 1);
+        loop {
+            let _ = node.send(Msg::new(to, 5).with(OpFlags::COMPLETION), &mut out);
+            for _ in 0..1000 {
+                node.poll();
+            }
+        }
+    }
+    if !preloaded("a_lender_dies") {
+        return;
+    }
+    let _dog = watchdog("lender", 120);
+    let mut rng = Rng(7);
+    for round in 0..8 {
+        let mut b = Node::with(forced(), attr());
+        let mut sender = process::copy("a_lender_dies", &hex(&b.name().to_bytes()));
+        sender.hear();
+        let mut into = vec![0u8; 64 << 20];
+        let (mut whole, until) = (0, Deadline::new(30));
+        let (last, turns) = (rng.range(1, 3), rng.range(1, 400));
+        // Until its end is noticed: by a receive that had begun, or, between two messages, without one.
+        'life: loop {
+            b.recv(Want::tag(5), &mut into).expect("recv");
+            for turn in 0.. {
+                if whole == last && turn == turns {
+                    sender.kill();
+                }
+                match b.poll().pop() {
+                    Some(Ok(_)) => break,
+                    Some(Err(_)) => break 'life,
+                    None if b.stats().lost > 0 => break 'life,
+                    None => until.check(|| format!("round {round}: {whole} messages, then nothing")),
+                }
+            }
+            assert!(into == pattern(64 << 20, 1), "round {round}");
+            whole += 1;
+            if whole > last {
+                // It had sent all of them before it died.
+                sender.kill();
+            }
+        }
+        // The endpoint is as good as before.
+        let mut a = Node::with(forced(), attr());
+        let to_b = a.knows(&b);
+        let (mut out, mut small) = (pattern(200_000, 9), vec![0u8; 200_000]);
+        b.recv(Want::tag(6), &mut small).expect("recv");
+        a.send(Msg::new(to_b, 6), &mut out).expect("send");
+        let (mut arrived, until) = (false, Deadline::new(10));
+        while !arrived {
+            a.poll();
+            arrived = b.poll().iter().any(|e| matches!(e, Ok(c) if c.tag == 6));
+            until.check(|| "no message after the death".into());
+        }
+        assert!(small == out);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> [u8; 56] {
+    let bytes: Vec<u8> = (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex")).collect();
+    bytes.try_into().expect("a name")
+}

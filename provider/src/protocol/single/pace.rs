@@ -1,0 +1,80 @@
+//! Whether two should copy a message, by how fast one does: observed, because only that tells whether the source lies in a cache.
+//!
+//! A source that is sent again unchanged is in the receiver's cache, or on its way there for the second time; one that was rewritten is in its
+//! writer's. The same 64 KiB take a receiver 2.8 or 10.6 us (mapped, `docs/adr/0017-lending.md`). Help halves the time, and costs
+//! a few hand-overs and a sender that writes to lines which are the receiver's. So it is worth its price from some *time* on, not from some size on.
+
+/// Nanoseconds that one side must need alone, before help is worth it: by the kernel, and in mapped memory.
+const WORTH: [u64; 2] = [12_000, 3_400];
+/// What is assumed of a peer at first, in nanoseconds for a KiB: between what is seen of cached sources and of others.
+const FIRST: [u32; 2] = [180, 100];
+/// Shorter copies say more of their overhead than of the pace.
+pub(super) const TELLING: usize = 16 << 10;
+const KIB: u64 = 1024;
+
+/// How fast this side copies what one peer sends, in nanoseconds for a KiB: by the kernel, and in mapped memory.
+pub(super) struct Pace {
+    of: [u32; 2],
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { of: FIRST }
+    }
+}
+
+impl Pace {
+    /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still.
+    pub fn saw(&mut self, bytes: usize, ns: u64, mapped: bool) {
+        let pace = &mut self.of[usize::from(mapped)];
+        let seen = ns.saturating_mul(KIB) / bytes.max(1) as u64;
+        if seen > 0 {
+            // Who lost its core in the middle saw nothing of the memory.
+            let seen = seen.min(4 * u64::from(*pace)) as u32;
+            *pace = (*pace / 2 + seen / 2).max(1);
+        }
+    }
+
+    /// Whether a message of so many bytes had better be copied by both sides.
+    pub fn wants_help(&self, bytes: usize, mapped: bool) -> bool {
+        let alone = u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB;
+        alone >= WORTH[usize::from(mapped)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_goes_by_time() {
+        let mut pace = Pace::default();
+        assert!(!pace.wants_help(16 << 10, true) && pace.wants_help(64 << 10, true));
+        assert!(!pace.wants_help(32 << 10, false) && pace.wants_help(128 << 10, false));
+        for _ in 0..20 {
+            pace.saw(64 << 10, 2_700, true);
+        }
+        assert!(!pace.wants_help(64 << 10, true) && pace.wants_help(128 << 10, true), "out of the cache");
+        assert!(pace.wants_help(128 << 10, false), "the other means is another matter");
+        for _ in 0..20 {
+            pace.saw(16 << 10, 2_600, true);
+        }
+        assert!(pace.wants_help(32 << 10, true), "the sender rewrites it");
+    }
+
+    #[test]
+    fn one_interruption_is_no_pace() {
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            pace.saw(32 << 10, 1_300, true);
+        }
+        pace.saw(32 << 10, 10_000_000, true);
+        assert!(!pace.wants_help(24 << 10, true));
+        pace.saw(32 << 10, 0, true);
+        pace.saw(0, u64::MAX, true);
+        for _ in 0..20 {
+            pace.saw(usize::MAX, 1, false);
+        }
+        assert!(!pace.wants_help(0, true));
+    }
+}
