@@ -100,6 +100,8 @@ table! {
         syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 64 << 10, 16 << 10, 1 << 30;
+        /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
+        share_worth: Kind::Count, 12_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so): auto lets them read what is sent to them and write what they send; read: only read.
@@ -108,6 +110,8 @@ table! {
         mapped_min: Kind::Bytes, 4 << 10, 256, 1 << 30;
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such a block, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
+        /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.
+        mapped_share_worth: Kind::Count, 3_400, 0, 1_000_000_000;
         /// How long first contact with a peer may take before the operations that wait for it fail.
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
         /// How long closing an endpoint may wait to hand over what it accepted.

@@ -117,6 +117,7 @@ pub fn config(rng: &mut Rng) -> Config {
         hot_peers: rng.pick(&[1, 2, 8]),
         syscall_min: rng.pick(&[4 << 10, 16 << 10]),
         share_min: rng.pick(&[16 << 10, 1 << 20]),
+        share_worth: rng.pick(&[0, 4_000]),
         cma: rng.pick(&[0, 0, 0, 1]),
         // Not by the machine's cores: one seed is one run anywhere.
         yield_when_idle: rng.pick(&[1, 1, 2]),

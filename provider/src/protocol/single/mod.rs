@@ -191,9 +191,10 @@ impl Copies {
         self.sharing = sharing;
     }
 
-    /// What time is taken by.
-    pub fn set_clock(&mut self, clock: Clock) {
+    /// What time is taken by, and from how many nanoseconds of one side's on help is worth its price: by the kernel, and in mapped memory.
+    pub fn set_clock(&mut self, clock: Clock, worth: [u64; 2]) {
         self.clock = Some(clock);
+        self.pace.set_worth(worth);
     }
 
     fn is_shared(&self, bytes: usize, mapped: bool) -> bool {

@@ -4,8 +4,6 @@
 //! writer's. The same 64 KiB take a receiver 2.8 or 10.6 us (mapped, `docs/adr/0017-lending.md`). Help halves the time, and costs
 //! a few hand-overs and a sender that writes to lines which are the receiver's. So it is worth its price from some *time* on, not from some size on.
 
-/// Nanoseconds that one side must need alone, before help is worth it: by the kernel, and in mapped memory.
-const WORTH: [u64; 2] = [12_000, 3_400];
 /// What is assumed of a peer at first, in nanoseconds for a KiB: between what is seen of cached sources and of others.
 const FIRST: [u32; 2] = [180, 100];
 /// Shorter copies say more of their overhead than of the pace.
@@ -15,15 +13,22 @@ const KIB: u64 = 1024;
 /// How fast this side copies what one peer sends, in nanoseconds for a KiB: by the kernel, and in mapped memory.
 pub(super) struct Pace {
     of: [u32; 2],
+    /// Nanoseconds that one side must need alone, before help is worth it.
+    worth: [u64; 2],
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { of: FIRST }
+        Pace { of: FIRST, worth: [0; 2] }
     }
 }
 
 impl Pace {
+    /// Help is worth it from so many nanoseconds on that one side needs alone: by the kernel, and in mapped memory.
+    pub fn set_worth(&mut self, worth: [u64; 2]) {
+        self.worth = worth;
+    }
+
     /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still.
     pub fn saw(&mut self, bytes: usize, ns: u64, mapped: bool) {
         let pace = &mut self.of[usize::from(mapped)];
@@ -38,7 +43,7 @@ impl Pace {
     /// Whether a message of so many bytes had better be copied by both sides.
     pub fn wants_help(&self, bytes: usize, mapped: bool) -> bool {
         let alone = u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB;
-        alone >= WORTH[usize::from(mapped)]
+        alone >= self.worth[usize::from(mapped)]
     }
 }
 
@@ -46,9 +51,15 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn pace() -> Pace {
+        let mut pace = Pace::default();
+        pace.set_worth([12_000, 3_400]);
+        pace
+    }
+
     #[test]
     fn help_goes_by_time() {
-        let mut pace = Pace::default();
+        let mut pace = pace();
         assert!(!pace.wants_help(16 << 10, true) && pace.wants_help(64 << 10, true));
         assert!(!pace.wants_help(32 << 10, false) && pace.wants_help(128 << 10, false));
         for _ in 0..20 {
@@ -64,7 +75,7 @@ mod tests {
 
     #[test]
     fn one_interruption_is_no_pace() {
-        let mut pace = Pace::default();
+        let mut pace = pace();
         for _ in 0..20 {
             pace.saw(32 << 10, 1_300, true);
         }
