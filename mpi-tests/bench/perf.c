@@ -19,6 +19,7 @@ static const char usage[] =
     "  -m, --sizes MIN:MAX   bytes, powers of two from MIN on; k and m may follow (default 1:4m); one number is MAX\n"
     "  -i, --iterations N    so many round trips or windows of each size (default: as many as fit into --seconds)\n"
     "      --seconds F       time for each size (default 0.1)\n"
+    "  -x, --warmup N        so many more before, which do not count (a few always go before)\n"
     "  -W, --window N        messages of a window (default 64)\n"
     "  -p, --pairs N         pairs of mbw_mr (default: half of the ranks)\n"
     "      --fresh           the sender rewrites each message just before it is sent, which is not timed\n"
@@ -26,8 +27,9 @@ static const char usage[] =
     "      --json            one JSON object for each size\n"
     "  -h, --help\n"
     "\n"
-    "Columns and headings are those of osu_latency, osu_bw, osu_bibw and osu_mbw_mr 7: microseconds, 10^6 bytes per\n"
-    "second; the average of all iterations, and with --validate a word: Pass (a wrong byte ends the program).\n"
+    "Called osu_latency, osu_bw, osu_bibw or osu_mbw_mr (a link), it is that test. Columns and headings are those of\n"
+    "OSU 7: microseconds, 10^6 bytes per second; the average of all iterations, and with --validate a word: Pass (a wrong\n"
+    "byte ends the program).\n"
     "JSON: size and latency_us, bandwidth_mbs, rate_mps, which are the median of five batches; the same with _mean for the\n"
     "average and with _best for the best batch; iterations. Without --fresh all messages of a window share one buffer.\n";
 
@@ -45,13 +47,13 @@ static const struct {
 struct options {
     enum test test;
     size_t min, max;
-    long iterations;
+    long iterations, warmup;
     int window, pairs, fresh, validate, json;
     double seconds;
 };
 
 static int rank, ranks;
-static struct options opt = {TESTS, 1, 4 << 20, 0, 64, 0, 0, 0, 0, 0.1};
+static struct options opt = {TESTS, 1, 4 << 20, 0, 0, 64, 0, 0, 0, 0, 0.1};
 
 static int is(const char *word, const char *brief, const char *full) {
     return strcmp(word, brief) == 0 || strcmp(word, full) == 0;
@@ -98,14 +100,22 @@ static void sizes(int argc, char **argv, int *i) {
     opt.max = (size_t)last;
 }
 
+static enum test named(const char *word) {
+    const char *slash = strrchr(word, '/');
+    enum test test = LATENCY;
+    word = slash ? slash + 1 : word;
+    while (test < TESTS && !is(word, tests[test].name, tests[test].also)) test++;
+    return test;
+}
+
 static void parse(int argc, char **argv) {
+    opt.test = named(argv[0]);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        enum test test = LATENCY;
-        while (test < TESTS && !is(word, tests[test].name, tests[test].also)) test++;
-        if (test < TESTS) opt.test = test;
+        if (named(word) != TESTS) opt.test = named(word);
         else if (is(word, "-m", "--sizes")) sizes(argc, argv, &i);
         else if (is(word, "-i", "--iterations")) opt.iterations = (long)value(argc, argv, &i, 1);
+        else if (is(word, "-x", "--warmup")) opt.warmup = (long)value(argc, argv, &i, 0);
         else if (strcmp(word, "--seconds") == 0) opt.seconds = value(argc, argv, &i, 0);
         else if (is(word, "-W", "--window")) opt.window = (int)value(argc, argv, &i, 1);
         else if (is(word, "-p", "--pairs")) opt.pairs = (int)value(argc, argv, &i, 1);
@@ -187,6 +197,7 @@ int main(int argc, char **argv) {
     open_exchange(&x, opt.max);
     if (rank == 0 && !opt.json) head();
     for (size_t bytes = opt.min; bytes <= opt.max; bytes = bytes == 0 ? 1 : 2 * bytes) {
+        if (opt.warmup) kinds[opt.test](&x, bytes, opt.warmup);
         struct timing t = measure(kinds[opt.test], &x, bytes, opt.seconds / BATCHES, opt.test == LATENCY ? 3 : 1, opt.iterations);
         if (rank == 0) tell(bytes, t);
     }
