@@ -285,7 +285,7 @@ def show(results):
         warning = "" if steady else ". SOME ROUNDS WERE UNSTEADY: these prove nothing"
         print(f"\n{TITLES[mpi]}, {test}, {TESTS[test][1]}, source {source}{warning}")
         defaults = [d for d in (DEFAULT, PRELOADED) if d in columns]
-        rows = [["size", *columns, "spread", "best"] + (["regret"] if len(defaults) == 1 else ["regret", "with heap"])]
+        rows = [["size", *columns, "spread", "best"] + ["regret" if d == DEFAULT else "with heap" for d in defaults]]
         digits = 2 if TESTS[test][1] == "us" else 0
         for size in results.sizes:
             row = [human(size)] + [cell(results.median(unit, w, size), digits) for w in columns]
@@ -401,7 +401,7 @@ def main():
     units = [(m, t, s) for m in mpis for t in tests for s in sources if s in program.sources and program.has(m, t)]
     if not units:
         fail("nothing of what --only names is there to run")
-    cut = groups(options.sizes, {way: sizes for way, sizes in known.items() if way in wanted})
+    cut = [(sizes, [way for way in carriers if way in wanted]) for sizes, carriers in groups(options.sizes, known)]
     say(f"{'OSU' if osu else 'perf'}: {len(units)} tables, {len(cut)} groups of sizes, {options.rounds} rounds; {', '.join(wanted)}")
     results = Results(units, known, choice, options.sizes)
     measure(results, program, [(sizes, ways_) for sizes, ways_ in cut if ways_], options.rounds)
