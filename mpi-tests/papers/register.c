@@ -76,7 +76,7 @@ static struct way {
     {"plain", "copy", NULL, plain, nothing, 0},
     {"cold", "copy", NULL, from_cold, nothing, 0},
 };
-enum { WAYS = sizeof ways / sizeof *ways };
+enum { WATCH = 1, URING = 3, WAYS = sizeof ways / sizeof *ways };
 
 static void refuse(struct way *way, const char *what) {
     char why[160];
@@ -97,8 +97,8 @@ int main(int argc, char **argv) {
     if (filled == MAP_FAILED) die("mmap");
     memset(filled, 1, (size_t)MOST * PAGE);
     struct io_uring_params params = {0};
-    uffd = open_watch();
-    ring = (int)syscall(SYS_io_uring_setup, 4, &params);
+    if ((uffd = open_watch()) < 0) refuse(&ways[WATCH], "no userfaultfd here");
+    if ((ring = (int)syscall(SYS_io_uring_setup, 4, &params)) < 0) refuse(&ways[URING], "no io_uring here");
     for (size_t pages = 1; pages <= MOST; pages *= quick ? 16 : 2) {
         double there[WAYS][TURNS], undo[WAYS][TURNS];
         int turns = quick ? 3 : TURNS;

@@ -267,7 +267,9 @@ def registration(f):
             found = x
         return found
 
-    found, crossings, there = [], [], [s for _, s in REGISTERING if f.has("register", s)]
+    # One that was refused from some size on has no slope.
+    there = [s for _, s in REGISTERING if f.has("register", s) and not any(line.startswith(f"register, {s}: ") for line in f.missing)]
+    found, crossings = [], []
     names = {s: label for label, s in REGISTERING}
     for s in there:
         xs = f.xs("register", s)
