@@ -41,7 +41,8 @@ def ways():
     if not command.exists():
         fail(f"{command} is missing: leave out --no-build, or cargo build --release -p rustmx-cli")
     environment = {name: value for name, value in os.environ.items() if name != "FI_RUSTMX_PROTOCOL"}
-    said = json.loads(subprocess.run([command, "explain", "--json"], env=environment, stdout=subprocess.PIPE, check=True, timeout=30).stdout)
+    done = subprocess.run([command, "explain", "--json"], env=environment, stdout=subprocess.PIPE, check=True, timeout=30)
+    said = json.loads(done.stdout)
     end = lambda to: math.inf if to is None else to
     known = {w["way"]: (w["from"], end(w["to"])) for w in said["ways"]}
     if SHARING & set(known) and HEAP.exists():
@@ -298,19 +299,24 @@ def show(results):
             rows.append(row)
         table(rows)
         for told in summary(results, unit):
-            where = "; ".join(f"{c['way']} from {human(c['size'])}" + (f" ({c['agree']} of {c['rounds']} rounds against {c['before']})" if c["rounds"] else
-                              f" (which {c['before']} does not carry)") for c in told["crossovers"])
+            where = "; ".join(map(crossing, told["crossovers"]))
             print(f"  {told['default']}: quickest is {told['first'] or 'unknown'}{'; ' if where else ''}{where}")
             for name, what in (("regret", "against the quickest for each size"), ("noise", "against the same protocols forced (noise)")):
                 if told[name]:
                     r = told[name]
-                    print(f"  {told['default']} {what}: {r['mean']:+.1%} on average, {r['worst']:+.1%} at worst ({human(r['at'])}), {r['sizes']} sizes")
+                    worst = f"{r['worst']:+.1%} at worst ({human(r['at'])})"
+                    print(f"  {told['default']} {what}: {r['mean']:+.1%} on average, {worst}, {r['sizes']} sizes")
     if results.other:
         print("\nLeft out, because the messages went another way than was forced:")
         for line in left_out(results):
             print(f"  {line}")
-    print("\nMedians of the kept rounds; spread: (largest - smallest) / median, of the default. Regret: how much worse the default is than the")
-    print("best forced protocol, the median of the ratios within a round. The best of several is lucky: read it against the noise.")
+    print("\nMedians of the kept rounds; spread: (largest - smallest) / median, of the default. Regret: how much worse the default is than")
+    print("the best forced protocol, the median of the ratios within a round. The best of several is lucky: read it against the noise.")
+
+
+def crossing(c):
+    agree = f"{c['agree']} of {c['rounds']} rounds against {c['before']}" if c["rounds"] else f"which {c['before']} does not carry"
+    return f"{c['way']} from {human(c['size'])} ({agree})"
 
 
 def left_out(results):

@@ -40,8 +40,9 @@ class Arithmetic(unittest.TestCase):
                 r = results(unit, **table)
                 median = lambda way, i: sorted(table[way][i])[1]
                 best = [min("ab", key=lambda way: sign * median(way, i)) for i in range(4)]
-                self.assertEqual([c["size"] for c in r.crossovers(unit, ["a", "b"])], [1 << i for i in range(1, 4) if best[i] != best[i - 1]])
-                for c in r.crossovers(unit, ["a", "b"]):
+                found = r.crossovers(unit, ["a", "b"])
+                self.assertEqual([c["size"] for c in found], [1 << i for i in range(1, 4) if best[i] != best[i - 1]])
+                for c in found:
                     i = c["size"].bit_length() - 1
                     won = [sign * x < sign * y for x, y in zip(table[c["way"]][i], table[c["before"]][i])]
                     self.assertEqual((c["way"], c["agree"], c["rounds"]), (best[i], sum(won), 3))
@@ -85,7 +86,8 @@ class Reading(unittest.TestCase):
         self.assertEqual(compare.strayed("rustmx stats: sent=1\n", 1)[0], 1)
 
     def test_columns_of_osu(self):
-        text = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n# [ pairs: 1 ] [ window size: 64 ]\n# Size                  MB/s        Messages/s\n" \
+        text = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n# [ pairs: 1 ] [ window size: 64 ]\n" \
+               "# Size                  MB/s        Messages/s\n" \
                "1                       5.76        5758476.91\n2                      11.20        5598312.02\n"
         osu = compare.Osu.__new__(compare.Osu)
         self.assertEqual(osu.points("mbw_mr", text), {1: 5758476.91, 2: 5598312.02})

@@ -26,8 +26,19 @@ class Figures:
     def record(self):
         """The form of the JSON file."""
         return {
-            "points": [{"figure": figure, "series": series, "x": x, "median": statistics.median(values), "spread": round(spread(values), 4), "rounds": values}
-                       for figure, by_series in self.points.items() for series, by_x in by_series.items() for x, values in sorted(by_x.items())],
+            "points": [
+                {
+                    "figure": figure,
+                    "series": series,
+                    "x": x,
+                    "median": statistics.median(values),
+                    "spread": round(spread(values), 4),
+                    "rounds": values,
+                }
+                for figure, by_series in self.points.items()
+                for series, by_x in by_series.items()
+                for x, values in sorted(by_x.items())
+            ],
             "missing": sorted(self.missing),
         }
 

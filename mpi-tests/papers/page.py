@@ -8,20 +8,30 @@ import matplotlib
 matplotlib.use("svg")
 from figures import Figures  # noqa: E402
 from matplotlib import pyplot, ticker  # noqa: E402
-from sections import GONE, SECTIONS, time  # noqa: E402
+from sections import SECTIONS  # noqa: E402
+from sections.words import GONE, time  # noqa: E402
 
 HEAD = """<!-- Written by mpi-tests/papers/run.sh from what it measured; sections.py has the text. -->
 # What the papers claimed, measured again
 
-Papers of 2000 to 2006 stand behind rustmx: about copies, registration, system calls, caches and their monitors. Here their figures are measured again, with today's Linux, on one
-host without a network card, by `mpi-tests/papers/run.sh`. Figures are medians over rounds in which everything takes turns; after ± is how far the middle half of the rounds is apart, as a
-part of the median; bands in the plots are that middle half. Verdicts are computed from the figures: **Holds**, **Holds in part**, **No longer holds**.
+Papers of 2004 and 2006 stand behind rustmx: about copies, registration, system calls, caches and their monitors. Here their
+figures are measured again, with today's Linux, on one host without a network card, by `mpi-tests/papers/run.sh`. Figures are
+medians over rounds in which everything takes turns; after ± is how far the middle half of the rounds is apart, as a part of the
+median; bands in the plots are that middle half. Verdicts are computed from the figures: **Holds**, **Holds in part**, **No longer
+holds**.
 """
 
 STYLE = {
     # Text stays text: smaller files, and it can be searched. A fixed salt: the same figures give the same file.
-    "svg.fonttype": "none", "svg.hashsalt": "rustmx", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#dddddd", "figure.facecolor": "white", "font.family": "sans-serif",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rustmx",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "figure.facecolor": "white",
+    "font.family": "sans-serif",
 }
 
 
@@ -41,8 +51,11 @@ def circumstances(data, sections):
         names = [s.id for s in sections if data["sections"][s.id]["measured"] == when]
         which = "All sections" if len(names) == len(sections) else ", ".join(names)
         hand = sorted(when["handover_ns"])
-        lines.append(f"* {which}: {when['time'][:16].replace('T', ' ')} UTC, {when['cpu']}, {when['cores']} cores, Linux {when['kernel']}, commit {when['commit']}; "
-                     f"{when['rounds']} rounds; a cache line from core to core took {hand[0]:.0f} to {hand[-1]:.0f} ns.")
+        lines.append(
+            f"* {which}: {when['time'][:16].replace('T', ' ')} UTC, {when['cpu']}, {when['cores']} cores, "
+            f"Linux {when['kernel']}, commit {when['commit']}; "
+            f"{when['rounds']} rounds; a cache line from core to core took {hand[0]:.0f} to {hand[-1]:.0f} ns."
+        )
         if when["provisional"]:
             lines.append(f"  **Provisional:** {'; '.join(when['provisional'])}.")
     return "\n".join(lines) + "\n"
@@ -83,7 +96,14 @@ def verdicts(section, data):
 def told(section, data, directory):
     figures = Figures.read(data["sections"][section.id])
     command = "rustmx compare" if section.program is None else f"{section.program}.c"
-    lines = [f"## {section.title}", "", f"**Claim.** {section.claim}", "", f"**How.** {section.how} Measured by `{command}`: `mpi-tests/papers/run.sh --only {section.id}`.", ""]
+    lines = [
+        f"## {section.title}",
+        "",
+        f"**Claim.** {section.claim}",
+        "",
+        f"**How.** {section.how} Measured by `{command}`: `mpi-tests/papers/run.sh --only {section.id}`.",
+        "",
+    ]
     lines += [f"* {f'**{word}.** ' if word else ''}{text}" for word, text in verdicts(section, data)] + [""]
     if section.id == "monitor" and data.get("torture"):
         counts = "; ".join(f"monitor {monitor}: {wrong} wrong of {checked}" for monitor, (checked, wrong) in data["torture"].items())
@@ -112,15 +132,22 @@ def rows(table, figures):
     return [f"| {table.x} | {' | '.join(head for head, _, _ in columns)} |", "|---" * (len(columns) + 1) + "|", *found, ""]
 
 
-def line_of(figures, line):
+def line_of(figures, line, least):
     """x, and the median and the middle half of what is drawn there."""
     label, figure, series, *change = line
     points = []
     for x in figures.xs(figure, series):
         ordered = sorted(change[0](x, v) if change else v for v in figures.points[figure][series][x])
         last = len(ordered) - 1
-        points.append((x, ordered[last // 2] if last % 2 == 0 else (ordered[last // 2] + ordered[last // 2 + 1]) / 2, ordered[last // 4], ordered[-(-last * 3 // 4)]))
-    return label, [p for p in points if p[0] > 0 or p[1] > 0]
+        points.append(
+            (
+                x,
+                ordered[last // 2] if last % 2 == 0 else (ordered[last // 2] + ordered[last // 2 + 1]) / 2,
+                ordered[last // 4],
+                ordered[-(-last * 3 // 4)],
+            )
+        )
+    return label, [p for p in points if p[0] >= least]
 
 
 def draw(section, figures, path):
@@ -133,7 +160,7 @@ def draw(section, figures, path):
             for line in panel.lines:
                 if not figures.has(*line[1:3]):
                     continue
-                label, points = line_of(figures, line)
+                label, points = line_of(figures, line, panel.least)
                 xs, middle, low, high_ = zip(*points)
                 (drawn,) = axis.plot(xs, middle, marker=".", linewidth=1.2, label=label)
                 axis.fill_between(xs, low, high_, alpha=0.2, linewidth=0, color=drawn.get_color())

@@ -47,7 +47,9 @@ class Points:
 
 def ask(command, limit=600):
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as why:
         fail(str(why))
     if done.returncode:
@@ -134,7 +136,11 @@ def parse():
     words = [word for word in options.only.split(",") if word]
     unknown = [word for word in words if word not in [s.id for s in SECTIONS]]
     if unknown or options.rounds < 1:
-        fail(f"unknown in --only: {', '.join(unknown)}; known: {', '.join(s.id for s in SECTIONS)}" if unknown else "--rounds needs a number above 0")
+        fail(
+            f"unknown in --only: {', '.join(unknown)}; known: {', '.join(s.id for s in SECTIONS)}"
+            if unknown
+            else "--rounds needs a number above 0"
+        )
     options.sections = [s for s in SECTIONS if not words or s.id in words]
     return options
 
