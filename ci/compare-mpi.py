@@ -410,7 +410,11 @@ def main():
     cut = [(sizes, [way for way in carriers if way in wanted]) for sizes, carriers in groups(options.sizes, known)]
     say(f"{'OSU' if osu else 'perf'}: {len(units)} tables, {len(cut)} groups of sizes, {options.rounds} rounds; {', '.join(wanted)}")
     results = Results(units, known, choice, options.sizes)
-    measure(results, program, [(sizes, ways_) for sizes, ways_ in cut if ways_], options.rounds)
+    try:
+        measure(results, program, [(sizes, ways_) for sizes, ways_ in cut if ways_], options.rounds)
+    except KeyboardInterrupt:
+        say("interrupted: what follows is what was measured until now")
+        results.failures["interrupted"] = "interrupted before all rounds were done"
     text, written = over.write(OUT, record(results, options, program))
     if options.json:
         print(text)

@@ -26,7 +26,7 @@
 #
 # Prints for each MPI, test and kind of source the medians, which protocol is quickest from which size on and in how many
 # rounds, and the regret of the default: how much worse than the quickest. Writes target/compare-mpi/*.json. Five rounds
-# take some 15 minutes: leave the machine alone meanwhile. Exits with 1 if a run failed.
+# take some 15 minutes: leave the machine alone meanwhile. Interrupted, it tells what it has. Exits with 1 if a run failed.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
