@@ -40,8 +40,7 @@ def ways():
     command = over.LIBRARIES / "rustmx"
     if not command.exists():
         fail(f"{command} is missing: leave out --no-build, or cargo build --release -p rustmx-cli")
-    environment = {name: value for name, value in os.environ.items() if name != "FI_RUSTMX_PROTOCOL"}
-    done = subprocess.run([command, "explain", "--json"], env=environment, stdout=subprocess.PIPE, check=True, timeout=30)
+    done = subprocess.run([command, "explain", "--json"], stdout=subprocess.PIPE, check=True, timeout=30)
     said = json.loads(done.stdout)
     end = lambda to: math.inf if to is None else to
     known = {w["way"]: (w["from"], end(w["to"])) for w in said["ways"]}
@@ -147,15 +146,13 @@ def strayed(text, shortest):
 def run(program, unit, way, sizes):
     """One run: its points, or None and why; `another way: …` if rustmx itself did not do what was forced."""
     mpi, test, source = unit
-    extra = program.environment(mpi) | {"FI_RUSTMX_PROTOCOL": "" if way in (DEFAULT, PRELOADED) else way}
-    extra |= {"FI_RUSTMX_EXPLAIN": "json"} if extra["FI_RUSTMX_PROTOCOL"] else {}
-    if not extra["FI_RUSTMX_PROTOCOL"]:
-        del extra["FI_RUSTMX_PROTOCOL"]
+    forced = way not in (DEFAULT, PRELOADED)
+    extra = program.environment(mpi) | ({"FI_RUSTMX_PROTOCOL": way, "FI_RUSTMX_EXPLAIN": "json"} if forced else {})
     preload = ["env", f"LD_PRELOAD={HEAP}"] if way in SHARING | {PRELOADED} else []
     out, err, why = over.run(f"{mpi}-rustmx", [*PIN, *preload, *program.command(mpi, test, source, sizes)], 2, extra)
     if why:
         return None, why
-    if "FI_RUSTMX_PROTOCOL" in extra:
+    if forced:
         part, reason = strayed(err, sizes[0])
         if part > STRAYED:
             return None, f"another way: {part:.0%} of the messages: {reason}"
@@ -399,6 +396,8 @@ def parse():
 def main():
     options = parse()
     over.need_two_cores()
+    if os.environ.pop("FI_RUSTMX_PROTOCOL", None) is not None:
+        say("FI_RUSTMX_PROTOCOL is set and left out of account: this command forces protocols itself")
     known, choice = ways()
     mpis, tests, sources, wanted = chosen(options.only, known)
     scale = 0.2 if options.quick else 1
