@@ -70,7 +70,7 @@ static void print_pair(size_t bytes, struct timing trip, struct timing window) {
     }
     printf("{\"size\":%zu,\"latency_us\":%.3f,\"latency_min_us\":%.3f", bytes, us, trip.best * 1e6 / 2);
     if (opt.bandwidth)
-        printf(",\"bandwidth_mbs\":%.1f,\"bandwidth_max_mbs\":%.1f", all / window.median, all / window.best);
+        printf(",\"bandwidth_mbs\":%.4f,\"bandwidth_max_mbs\":%.4f", all / window.median, all / window.best);
     printf("}\n");
 }
 
