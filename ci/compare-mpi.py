@@ -171,7 +171,8 @@ class Results:
         self.other, self.failures, self.handovers = {}, {}, []
 
     def add(self, unit, way, round_, points):
-        for size, value in points.items():
+        # A program with two decimals may say 0.00 of what took very long; that can be compared with nothing.
+        for size, value in ((size, value) for size, value in points.items() if value > 0):
             self.samples.setdefault(unit, {}).setdefault(way, {}).setdefault(size, {})[round_] = value
 
     def values(self, unit, way, size):
@@ -228,7 +229,7 @@ class Results:
         return {"mean": mean, "worst": each[worst], "at": worst, "sizes": len(each)}
 
 
-def once(results, program, unit, sizes, ways_, round_):
+def once(results, program, unit, sizes, ways_):
     """Every way once. Returns the hand-overs before, between and after, and what was measured."""
     these, hands = [], [over.limits(OUT, True)["handover_ns"]]
     for way in ways_:
@@ -256,7 +257,7 @@ def measure(results, program, cut, rounds):
             if kept[i] == rounds:
                 continue
             # Forwards and backwards in turn: nobody always comes after the same one.
-            hands, these = once(results, program, unit, sizes, ways_[:: 1 if attempt % 2 else -1], attempt)
+            hands, these = once(results, program, unit, sizes, ways_[:: 1 if attempt % 2 else -1])
             steady = max(hands) <= UNSTEADY * min(hands)
             keep = steady or (kept[i] == 0 and attempt == 2 * rounds)
             results.handovers.append({"unit": "-".join(unit), "from": sizes[0], "ns": hands, "kept": keep, "steady": steady})
