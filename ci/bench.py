@@ -2,45 +2,15 @@
 """Measures rustmx against the other ways of the same MPIs, in interleaved rounds (see ci/bench.sh)."""
 
 import argparse
-import datetime
 import json
-import os
-import pathlib
-import re
 import statistics
-import subprocess
 import sys
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-VENVS = ROOT / "target/venv"
+import stacks as over
+from stacks import PIN, ROOT, STACKS, TITLES, UNSTEADY, cell, fail, human, say, table
+
 OUT = ROOT / "target/bench"
-SOURCES = ROOT / "mpi-tests/bench"
-STARTED = time.monotonic()
-UNSTEADY = 4 / 3  # a round in which the hand-over moved by more is discarded
 
-RUSTMX = {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(ROOT / "target/release"), "FI_RUSTMX_STATS": "1"}
-UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
-OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi"]
-NETMOD = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
-
-# name -> (MPI, environment, launcher options, what it is)
-STACKS = {
-    "ompi5-rustmx": ("ompi5", RUSTMX, OFI, "Open MPI 5 over rustmx"),
-    "ompi5-sm": ("ompi5", {}, ["--mca", "pml", "ob1", "--mca", "btl", "sm,self"], "Open MPI 5's own shared memory"),
-    "ompi5-ucx": ("ompi5", {}, UCX, "Open MPI 5 over UCX"),
-    "ompi5-tcp": ("ompi5", {"FI_PROVIDER": "tcp", "OMPI_MCA_opal_common_ofi_provider_include": "tcp"}, OFI,
-                  "Open MPI 5 over libfabric's tcp"),
-    "ompi4-rustmx": ("ompi4", RUSTMX, OFI, "Open MPI 4 over rustmx"),
-    "ompi4-vader": ("ompi4", {}, ["--mca", "pml", "ob1", "--mca", "btl", "vader,self"], "Open MPI 4's own shared memory"),
-    "ompi4-ucx": ("ompi4", {}, UCX, "Open MPI 4 over UCX"),
-    "mpich-rustmx": ("mpich", RUSTMX | NETMOD, [], "MPICH over rustmx"),
-    "mpich-own": ("mpich", {}, [], "MPICH's own shared memory"),
-    "mpich-shm": ("mpich", {"FI_PROVIDER": "shm"} | NETMOD, [], "MPICH over libfabric's shm"),
-    "impi-rustmx": ("impi", RUSTMX | {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "rustmx"}, [], "Intel MPI over rustmx"),
-    "impi-own": ("impi", {"I_MPI_FABRICS": "shm"}, [], "Intel MPI's own shared memory"),
-}
-TITLES = {"ompi5": "Open MPI 5", "ompi4": "Open MPI 4", "mpich": "MPICH", "impi": "Intel MPI"}
 METRICS = {  # name -> (field of the programs' output, unit, is less better)
     "latency": ("latency_us", "us", True),
     "bandwidth": ("bandwidth_mbs", "MB/s", False),
@@ -50,98 +20,20 @@ METRICS = {  # name -> (field of the programs' output, unit, is less better)
 PROGRAMS = ("sweep", "rate", "allreduce")
 
 
-def say(text):
-    print(f"[bench {time.monotonic() - STARTED:4.0f}s] {text}", file=sys.stderr, flush=True)
-
-
-def fail(text):
-    sys.exit(f"bench: {text}")
-
-
-# ---- building and running ----
-
-
-def compiler(mpi):
-    if mpi == "ompi4":
-        return ["/usr/bin/mpicc.openmpi"], []
-    if mpi == "impi":
-        # Intel's wheel has no header; it has the MPICH ABI.
-        return ["gcc"], [f"-I{VENVS}/mpich/include", f"-L{VENVS}/impi/lib", "-l:libmpi.so.12"]
-    return [str(VENVS / mpi / "bin/mpicc")], []
-
-
-def build(mpis):
-    def run(command):
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            fail(f"{' '.join(command)}\n{done.stdout}")
-
-    OUT.mkdir(parents=True, exist_ok=True)
-    flags = ["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
-    run(["gcc", "-std=c11", *flags, "-o", str(OUT / "limits"), str(SOURCES / "limits.c")])
-    for mpi in mpis:
-        (OUT / mpi).mkdir(exist_ok=True)
-        for program in ("sweep", "allreduce"):
-            command, libraries = compiler(mpi)
-            if not pathlib.Path(command[0]).exists() and mpi != "impi":
-                fail(f"{command[0]} is missing: run ci/setup.sh")
-            run([*command, "-std=c99", *flags, "-o", str(OUT / mpi / program), str(SOURCES / f"{program}.c"), *libraries])
-
-
-def launcher(mpi, options, environment, ranks):
-    if mpi.startswith("ompi"):
-        command = ["/usr/bin/mpirun.openmpi" if mpi == "ompi4" else str(VENVS / mpi / "bin/mpirun"), *options]
-        command += ["--bind-to", "none"]
-        if ranks > 2:
-            command += ["--oversubscribe"] if mpi == "ompi4" else ["--map-by", ":OVERSUBSCRIBE"]
-        for name in environment:
-            command += ["-x", name] if name.startswith("FI_") else []
-    else:
-        command = [str(VENVS / mpi / "bin/mpiexec")]
-    return [*command, "-n", str(ranks)]
-
-
-# Each MPI has binding options of its own; this pins the ranks the same way under all of them.
-PIN = ["sh", "-c", 'exec taskset -c "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" "$0" "$@"']
-
-
 def run(name, program, scale):
     """One run of one program: its JSON lines, or None and the reason."""
-    mpi, extra, options, _ = STACKS[name]
-    environment = dict(os.environ) | extra
-    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
-    if mpi in ("mpich", "impi"):
-        environment["LD_LIBRARY_PATH"] = str(VENVS / mpi / "lib")
-    if mpi == "impi":
-        environment["I_MPI_PIN"] = "off"
-    ranks = 8 if program == "allreduce" else 2
-    command = launcher(mpi, options, extra, ranks)
-    if name == "ompi5-tcp":
-        command = [str(ROOT / "mpi-tests/private-net.sh"), *command]
+    mpi = STACKS[name][0]
     if program == "allreduce":
-        command += [str(OUT / mpi / "allreduce"), "--seconds", str(max(scale, 0.2))]
+        command, ranks = [str(OUT / mpi / "allreduce"), "--seconds", str(max(scale, 0.2))], 8
     else:
-        command += [*PIN, str(OUT / mpi / "sweep"), "--json", "--iters-scale", str(scale)]
+        command, ranks = [*PIN, str(OUT / mpi / "sweep"), "--json", "--iters-scale", str(scale)], 2
         command += ["--rate"] if program == "rate" else []
-    try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=180, check=False)
-    except subprocess.TimeoutExpired:
-        return None, f"no end after 180 s: {' '.join(command)}"
-    if done.returncode:
-        return None, f"exit code {done.returncode}: {' '.join(command)}\n{done.stderr[-1500:]}"
-    if name.endswith("-rustmx"):
-        # Without this proof the figures might be those of whatever the MPI fell back to.
-        used = [line for line in done.stderr.splitlines() if re.match(r"rustmx stats:.* sent=[1-9]", line)]
-        if len(used) < ranks:
-            return None, f"{len(used)} of {ranks} ranks sent over rustmx: {' '.join(command)}\n{done.stderr[-1500:]}"
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], None
+    text, _, why = over.run(name, command, ranks)
+    return (None, why) if why else (over.objects(text), None)
 
 
 def limits(handover_only):
-    command = [str(OUT / "limits")] + (["--handover"] if handover_only else [])
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
-    return json.loads(done.stdout)
+    return over.limits(OUT, handover_only)
 
 
 # ---- rounds ----
@@ -230,23 +122,6 @@ def measure(stacks, programs, rounds, scale):
 # ---- telling ----
 
 
-def human(size):
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
-def cell(value, digits=2):
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def table(rows):
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(text.rjust(width) for text, width in zip(row, widths)))
-
-
 def show(results, stacks):
     kept = sum(h["kept"] for h in results.handovers)
     print(f"\nRounds: {kept} shown, {len(results.handovers) - kept} discarded. Copies of what the other core wrote: " + ", ".join(
@@ -311,11 +186,6 @@ def verdicts(results):
 
 
 def record(results, options, goals, stacks):
-    def first(path, pattern):
-        match = re.search(pattern, pathlib.Path(path).read_text(encoding="utf-8"), re.M)
-        return match[1].strip() if match else None
-
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     summary = {
         metric: {
             stack: [{"size": size, "median": results.median(metric, stack, size), "spread": round(results.spread(metric, stack, size), 3),
@@ -324,9 +194,7 @@ def record(results, options, goals, stacks):
         }
         for metric, by_stack in results.samples.items()
     }
-    return {
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit.stdout.strip(),
-        "cpu": first("/proc/cpuinfo", r"^model name\s*:(.*)"), "cores": os.cpu_count(), "kernel": os.uname().release,
+    return over.machine() | {
         "scale": options.scale, "units": {m: u for m, (_, u, _) in METRICS.items()},
         "stacks": {name: STACKS[name][3] for name in stacks}, "handovers": results.handovers, "limits": results.limits,
         "results": summary, "goals": goals, "failures": {f"{n} {p}": w for (n, p), w in results.failures.items()},
@@ -357,18 +225,14 @@ def main():
     options.scale = 0.2 if options.quick else 1
     if options.quick and options.rounds == 5:
         options.rounds = 2
-    if (os.cpu_count() or 1) < 2 or not {0, 1} <= os.sched_getaffinity(0):
-        fail("needs cores 0 and 1")
+    over.need_two_cores()
     stacks, programs = chosen(options.only)
     say(f"building; {len(stacks)} stacks, {options.rounds} rounds of {', '.join(programs)}")
-    build(sorted({STACKS[name][0] for name in stacks}))
+    over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"))
     results = measure(stacks, programs, options.rounds, options.scale)
     goals = verdicts(results)
     data = record(results, options, goals, stacks)
-    text = json.dumps(data, indent=1)
-    stamp = data["time"][:19].replace("-", "").replace(":", "")
-    for name in (f"{stamp}.json", "latest.json"):
-        (OUT / name).write_text(text + "\n", encoding="utf-8")
+    text, written = over.write(OUT, data)
     if options.json:
         print(text)
     else:
@@ -379,7 +243,7 @@ def main():
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")
         for (name, program), why in results.failures.items():
             print(f"  FAILED       {name} {program}: {why.splitlines()[0]}")
-    say(f"written: target/bench/{stamp}.json")
+    say(f"written: target/bench/{written}")
     return 1 if results.failures else 0
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the stock MPI stacks and the libfabric headers that rustmx is tested against.
 #
-# Usage: ci/setup.sh [all|demo|suites|mpich-src|--help]
+# Usage: ci/setup.sh [all|demo|suites|papers|mpich-src|--help]
 #
 #   all        (default) Debian's Open MPI 4, libfabric and valgrind, and Open MPI 5, MPICH 5 and
 #              Intel MPI from PyPI, each in a virtual environment of its own
 #   demo       only what ci/demo.sh needs: the Debian packages and the Open MPI 5 wheel
 #   suites     all, and what ci/conformance.sh runs: mpich-src, mpi4py's source, Debian's HPCC and
 #              NetPIPE, Intel's OpenMP library, and the tools that build them
+#   papers     what draws the plots of mpi-tests/papers
 #   mpich-src  unpack Debian's source of MPICH under target/src (its test suite, and fabtests)
 #
 # Everything that is not a Debian package goes under target/. What is already there is
@@ -25,6 +26,8 @@ mpich_packages=(mpich==5.0.2 mpi4py)
 impi_packages=(impi-rt==2021.18.1 mpi4py)
 # Open MPI 4 comes from Debian; its environment holds the Python bindings only.
 ompi4_packages=(mpi4py)
+# Pinned: the plots of mpi-tests/papers are kept, and another version draws other files.
+papers_packages=(matplotlib==3.11.2)
 
 debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin)
 # For ci/test.sh and ci/bench.sh.
@@ -200,7 +203,7 @@ main() {
       usage
       return
       ;;
-    all | demo | suites | mpich-src) ;;
+    all | demo | suites | papers | mpich-src) ;;
     *)
       usage >&2
       exit 2
@@ -209,6 +212,10 @@ main() {
   mkdir -p "$stamps" "$target/src"
   case $what in
     mpich-src) mpich_source ;;
+    papers)
+      debian gcc libc6-dev python3
+      venv papers "${papers_packages[@]}"
+      ;;
     demo)
       debian "${debian_packages[@]}"
       venv ompi5 "${ompi5_packages[@]}"

@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
 
-all_steps=(setup fmt clippy floors test heap loom miri asan tsan benches aarch64 budget build cli mpi suites)
+all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites)
 
 describe() {
   case $1 in
@@ -34,6 +34,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py and mpi-tests/papers" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring and the bell" ;;
@@ -45,6 +46,7 @@ describe() {
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     build) echo "the release library" ;;
     cli) echo "the command rustmx as it is shipped: explain, and a short comparison with its page" ;;
+    papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
   esac
@@ -70,6 +72,8 @@ step_fmt() { find provider capi cli heap -name '*.rs' -print0 | xargs -0 rustfmt
 step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets -- -D warnings; }
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
+
+step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py; }
 
 step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 
@@ -159,6 +163,13 @@ step_cli() {
   cargo build --release -p rustmx-cli && "$command" explain || return
   [ "$(nproc)" -ge 2 ] || skip "rustmx compare needs two cores" || return
   "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page"
+}
+
+step_papers() {
+  [ "$(nproc)" -ge 2 ] || skip "two cores are needed" || return
+  ci/setup.sh papers || skip "ci/setup.sh papers cannot get what draws the plots, see the lines above in the log" || return
+  cargo build --release -p rustmx-cli || return
+  mpi-tests/papers/run.sh --quick --no-build --rustmx "$CARGO_TARGET_DIR/release/rustmx" --output "$logs/papers"
 }
 
 step_mpi() {

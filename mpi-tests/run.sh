@@ -15,7 +15,8 @@
 #   --help
 #
 # Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
-# finalize finalize_first objects imb (imb: Intel's benchmarks, on Intel MPI and MPICH only).
+# finalize finalize_first objects perf imb (perf: the benchmark of that name, every byte verified; imb:
+# Intel's benchmarks, on Intel MPI and MPICH only).
 #
 # Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
 # exits with 1 if any run failed. Logs are under target/mpi-tests.
@@ -31,7 +32,7 @@ built=$root/target/mpi-tests
 
 all_mpis=(ompi4 ompi5 mpich impi)
 all_programs=(pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
-  finalize finalize_first objects imb)
+  finalize finalize_first objects perf imb)
 
 mpis=("${all_mpis[@]}")
 programs=("${all_programs[@]}")
@@ -116,7 +117,9 @@ libraries_of() {
 build() {
   local mpi=$1 source=$2 binary
   binary=$built/$mpi/$(basename "$source" .c)
-  [ "$binary" -nt "$source" ] && [ "$binary" -nt "$here/correctness/check.h" ] && return
+  local newer
+  newer=$(find "$source" "$(dirname "$source")"/*.h -newer "$binary" 2>/dev/null || echo all)
+  [ -n "$newer" ] || return 0
   mkdir -p "$built/$mpi"
   # shellcheck disable=SC2046 # several words are wanted
   "$(compiler_of "$mpi")" -std=c99 -D_GNU_SOURCE -O2 -Wall -Wextra -pthread \
@@ -127,7 +130,7 @@ build_all() {
   local mpi source
   for mpi in "${mpis[@]}"; do
     command -v "$(compiler_of "$mpi")" >/dev/null || die "no compiler for $mpi: run ci/setup.sh"
-    for source in "$here"/correctness/*.c; do build "$mpi" "$source"; done
+    for source in "$here"/correctness/*.c "$here"/bench/perf.c; do build "$mpi" "$source"; done
     [ "$mpi" != impi ] || check_intel_library
   done
 }
@@ -223,6 +226,12 @@ set_command() {
         PingPong Sendrecv Exchange Bcast Allreduce Reduce Reduce_scatter Allgather Allgatherv
         Gather Gatherv Scatter Scatterv Alltoall Alltoallv Barrier)
       ;;
+    perf)
+      # Pairs of ranks, so any number of them; windows of messages.
+      local most=1m iterations=20
+      [ "$np" -le "$cores" ] && [ -z "$quick" ] || most=64k iterations=5
+      command=("$built/$mpi/perf" mbw_mr --validate --sizes "1:$most" --window 16 --iterations "$iterations")
+      ;;
     objects) command=("$venvs/$mpi/bin/python3" "$here/correctness/objects.py" --scale "$scale") ;;
     finalize_first) command=("$built/$mpi/finalize" --scale "$scale" --mode first) ;;
     *) command=("$built/$mpi/$program" --scale "$scale") ;;
@@ -231,7 +240,11 @@ set_command() {
 
 # The line that a program prints when all its checks passed.
 expected_line() {
-  if [ "$1" = imb ]; then echo '# All processes entering MPI_Finalize'; else echo "OK $1"; fi
+  case $1 in
+    imb) echo '# All processes entering MPI_Finalize' ;;
+    perf) echo '# Datatype: MPI_BYTE.' ;; # it ends with an error at the first wrong byte
+    *) echo "OK $1" ;;
+  esac
 }
 
 # used_rustmx LOG NP: true if every rank moved messages over rustmx, according to the line that

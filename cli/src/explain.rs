@@ -1,5 +1,6 @@
 //! `rustmx explain`: the select table for this machine and environment, and what the kernel allows between two processes of this user.
 
+use crate::compare::{WAYS, Way, forced};
 use crate::partner::Partner;
 use crate::{Failure, environment};
 use rustmx::Config;
@@ -27,6 +28,15 @@ struct Row {
     forced: bool,
 }
 
+/// A way that messages can be made to go, and which sizes it carries then.
+#[derive(Serialize)]
+struct Carrier {
+    way: &'static str,
+    from: usize,
+    /// `None`: as long as a message can be.
+    to: Option<usize>,
+}
+
 /// What the kernel said.
 #[derive(Serialize)]
 pub(crate) struct Kernel {
@@ -41,6 +51,7 @@ struct Explanation {
     settings: Vec<String>,
     ignored: Vec<String>,
     table: Vec<Row>,
+    ways: Vec<Carrier>,
     kernel: Kernel,
 }
 
@@ -55,6 +66,12 @@ fn table(config: &Config) -> Vec<Row> {
         forced: r.forced,
     };
     selection.rows().iter().map(row).collect()
+}
+
+/// The sizes of a way if it is forced for all that it carries.
+fn carrier(way: Way, config: &Config) -> Option<Carrier> {
+    let rows: Vec<Row> = table(&forced(way, config)).into_iter().filter(|r| r.forced).collect();
+    Some(Carrier { way: way.name(), from: rows.first()?.from, to: rows.last()?.to })
 }
 
 /// Tries what two processes of a job would: each reads a word of the other's memory.
@@ -104,8 +121,13 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
 /// If the kernel cannot be asked.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
-    let explanation =
-        Explanation { settings: environment::settings(&config), ignored, table: table(&config), kernel: ask_kernel()? };
+    let explanation = Explanation {
+        settings: environment::settings(&config),
+        ignored,
+        table: table(&config),
+        ways: WAYS.into_iter().filter_map(|way| carrier(way, &config)).collect(),
+        kernel: ask_kernel()?,
+    };
     if options.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
         println!("{text}");

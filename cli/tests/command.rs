@@ -58,6 +58,11 @@ fn explain_shows_the_table_of_this_environment() {
         (3, &1024.into(), &Value::Null, &"stream".into(), &true.into())
     );
     assert_eq!(all["kernel"]["reads"].as_array().map(Vec::len), Some(2));
+    // The ways that can be forced: ci/compare-mpi.py takes its list from here.
+    let ways = all["ways"].as_array().expect("ways");
+    let of = |name: &str| ways.iter().find(|w| w["way"] == name).unwrap_or_else(|| panic!("no {name}: {ways:?}"));
+    assert_eq!((&of("inline")["from"], &of("inline")["to"]), (&0.into(), &232.into()));
+    assert_eq!(of("alone")["to"], Value::Null);
 }
 
 #[test]

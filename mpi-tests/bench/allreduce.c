@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batches.h"
+
 enum { BATCHES = 7, LEAST = 5, MOST = 20000 };
 
 static int rank, ranks;
@@ -29,11 +31,6 @@ static double run(int count, long turns) {
         if (out[0] != (double)ranks * (double)(ranks - 1) / 2 + (double)ranks * (double)i) die("wrong sum");
     }
     return (MPI_Wtime() - start) / (double)turns;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv) {
@@ -58,10 +55,10 @@ int main(int argc, char **argv) {
     turns = turns < LEAST ? LEAST : turns > MOST ? MOST : turns;
     MPI_Bcast(&turns, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     for (int b = 0; b < BATCHES; b++) batches[b] = run(count, turns);
-    qsort(batches, BATCHES, sizeof *batches, ascending);
+    double middle = median(batches, BATCHES);
     if (rank == 0)
         printf("{\"ranks\":%d,\"bytes\":%ld,\"latency_us\":%.2f,\"latency_min_us\":%.2f}\n", ranks, bytes,
-               batches[BATCHES / 2] * 1e6, batches[0] * 1e6);
+               middle * 1e6, batches[0] * 1e6);
     free(in);
     free(out);
     MPI_Finalize();

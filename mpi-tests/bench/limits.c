@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "batches.h"
+
 enum { BATCHES = 7, TURNS = 20000, MOST = 4 << 20 };
 
 struct shared {
@@ -48,16 +50,6 @@ static void pin(int core) {
     if (sched_setaffinity(0, sizeof set, &set) != 0) perror("limits: sched_setaffinity");
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values) {
-    qsort(values, BATCHES, sizeof *values, ascending);
-    return values[BATCHES / 2];
-}
-
 static void await(atomic_ulong *word, unsigned long value) {
     while (atomic_load_explicit(word, memory_order_acquire) != value) {}
 }
@@ -81,7 +73,7 @@ static double handover(int first) {
         for (int i = 0; i < TURNS; i++) pass(first);
         batches[b] = (now() - start) * 1e9 / TURNS / 2;
     }
-    return median(batches);
+    return median(batches, BATCHES);
 }
 
 /* The second process writes, the first copies; only the copy is timed. */
@@ -102,7 +94,7 @@ static double copy(int first, size_t bytes) {
         }
         batches[b] = spent / rounds;
     }
-    return (double)bytes / median(batches) / 1e9;
+    return (double)bytes / median(batches, BATCHES) / 1e9;
 }
 
 int main(int argc, char **argv) {

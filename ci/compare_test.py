@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""The arithmetic of ci/compare-mpi.py against naive answers, and what it reads from programs. Runs no MPI."""
+
+import importlib.util
+import json
+import math
+import pathlib
+import random
+import unittest
+
+SPEC = importlib.util.spec_from_file_location("compare_mpi", pathlib.Path(__file__).with_name("compare-mpi.py"))
+compare = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(compare)
+
+LATENCY, STREAM = ("ompi5", "latency", "reused"), ("ompi5", "bw", "reused")
+KNOWN = {compare.DEFAULT: (0, math.inf), "a": (0, 4), "b": (2, math.inf)}
+
+
+def results(unit, **ways):
+    """Ways by size index, a list of rounds each; None: not measured."""
+    known = KNOWN | {name: (0, math.inf) for name in ways}
+    found = compare.Results([unit], known, [(0, 2, "a"), (3, math.inf, "b")], [1, 2, 4, 8])
+    for way, by_size in ways.items():
+        for i, rounds in enumerate(by_size):
+            for number, value in enumerate(rounds or []):
+                found.add(unit, way, number, {1 << i: value})
+    return found
+
+
+class Arithmetic(unittest.TestCase):
+    def test_all_of_a_group_or_none(self):
+        cut = compare.groups([1, 2, 4, 8, 16], KNOWN)
+        self.assertEqual(cut, [([1], ("default", "a")), ([2, 4], ("default", "a", "b")), ([8, 16], ("default", "b"))])
+
+    def test_crossovers_and_regret(self):
+        random.seed(3)
+        for _ in range(500):
+            for unit, sign in ((LATENCY, 1), (STREAM, -1)):
+                table = {way: [[random.uniform(1, 9) for _ in range(3)] for _ in range(4)] for way in ("a", "b", "default")}
+                r = results(unit, **table)
+                median = lambda way, i: sorted(table[way][i])[1]
+                best = [min("ab", key=lambda way: sign * median(way, i)) for i in range(4)]
+                found = r.crossovers(unit, ["a", "b"])
+                self.assertEqual([c["size"] for c in found], [1 << i for i in range(1, 4) if best[i] != best[i - 1]])
+                for c in found:
+                    i = c["size"].bit_length() - 1
+                    won = [sign * x < sign * y for x, y in zip(table[c["way"]][i], table[c["before"]][i])]
+                    self.assertEqual((c["way"], c["agree"], c["rounds"]), (best[i], sum(won), 3))
+                ratios = []
+                for i in range(4):
+                    each = [x / y if sign > 0 else y / x for x, y in zip(table["default"][i], table[best[i]][i])]
+                    ratios.append(sorted(each)[1] - 1)
+                regret = r.regret(unit, "default", lambda size: r.best(unit, ["a", "b"], size))
+                self.assertAlmostEqual(regret["worst"], max(ratios))
+                self.assertAlmostEqual(1 + regret["mean"], math.prod(1 + x for x in ratios) ** 0.25)
+                self.assertEqual(regret["at"], 1 << ratios.index(max(ratios)))
+
+    def test_a_size_that_a_way_does_not_carry(self):
+        r = results(LATENCY, a=[[1], [1], None, None], b=[None, [2], [2], [2]], default=[[1], [2], [2], [2]])
+        told = compare.summary(r, LATENCY)[0]
+        self.assertEqual(told["first"], "a")
+        self.assertEqual(told["crossovers"], [{"size": 4, "way": "b", "before": "a", "agree": 0, "rounds": 0}])
+        self.assertEqual((told["regret"]["worst"], told["regret"]["at"], told["regret"]["sizes"]), (1.0, 2, 4))
+
+    def test_a_gap_hides_no_crossover(self):
+        r = results(LATENCY, a=[[1], None, [2], [2]], b=[[2], None, [1], [1]])
+        self.assertEqual([(c["size"], c["way"]) for c in r.crossovers(LATENCY, ["a", "b"])], [(4, "b")])
+
+    def test_a_default_is_held_against_what_it_could_have_taken(self):
+        r = results(LATENCY, a=[[5]], mapped=[[1]], default=[[5]], **{compare.PRELOADED: [[1]]})
+        plain, heap = compare.summary(r, LATENCY)
+        self.assertEqual((plain["first"], plain["regret"]["worst"]), ("a", 0))
+        self.assertEqual((heap["first"], heap["regret"]["worst"]), ("mapped", 0))
+
+
+class Reading(unittest.TestCase):
+    def line(self, **fields):
+        return json.dumps({"rustmx": "explain", "operation": "send", "forced": False, "bytes": 0} | fields)
+
+    def test_messages_that_strayed(self):
+        went = self.line(forced=True, count=90, bytes=90 * 4096)
+        other = self.line(refused="eager", why="early", count=30, bytes=30 * 4096)
+        short = self.line(refused="eager", why="inject", count=900, bytes=900 * 8)
+        self.assertEqual(compare.strayed("\n".join([went, other, short]), 4096), (0.25, "early"))
+        self.assertEqual(compare.strayed("\n".join([went, short]), 4096)[0], 0)
+        self.assertEqual(compare.strayed("rustmx stats: sent=1\n", 1)[0], 1)
+
+    def test_columns_of_osu(self):
+        text = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n# [ pairs: 1 ] [ window size: 64 ]\n" \
+               "# Size                  MB/s        Messages/s\n" \
+               "1                       5.76        5758476.91\n2                      11.20        5598312.02\n"
+        osu = compare.Osu.__new__(compare.Osu)
+        self.assertEqual(osu.points("mbw_mr", text), {1: 5758476.91, 2: 5598312.02})
+        self.assertEqual(osu.points("bw", text), {1: 5.76, 2: 11.20})
+
+    def test_sizes(self):
+        self.assertEqual([compare.size_of(text) for text in ("1", "4k", "2M")], [1, 4096, 2 << 20])
+
+
+if __name__ == "__main__":
+    unittest.main()

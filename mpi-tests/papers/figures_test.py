@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Questions about figures, against naive answers; and that a section without figures is noticed. Needs no package."""
+
+import pathlib
+import random
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "ci"))
+
+from figures import Figures, spread  # noqa: E402
+
+
+def figures(**series):
+    """One round; each series a list of values at 1, 2, 4, …"""
+    return Figures({"f": {name: {1 << i: [value] for i, value in enumerate(values)} for name, values in series.items()}}, set())
+
+
+class Questions(unittest.TestCase):
+    def test_wins_from_is_where_it_stays_better(self):
+        random.seed(7)
+        for _ in range(2000):
+            n = random.randint(1, 6)
+            a, b = ([random.randint(1, 4) for _ in range(n)] for _ in "ab")
+            for less in (True, False):
+                better = [(x < y) == less for x, y in zip(a, b)]
+                naive = next((1 << i for i in range(n) if all(better[i:])), None)
+                self.assertEqual(figures(a=a, b=b).wins_from("f", "a", "b", less), naive)
+
+    def test_medians_and_spread(self):
+        f = Figures({"f": {"s": {8: [3.0, 1.0, 2.0, 100.0, 2.5]}}}, set())
+        self.assertEqual(f.at("f", "s", 8), 2.5)
+        self.assertEqual(f.spread("f", "s", 8), 1.0 / 2.5)
+        self.assertEqual(spread([5.0]), 0.0)
+        self.assertIsNone(f.at("f", "t", 8))
+        self.assertEqual(f.near("f", "s", 70000), 8)
+
+    def test_what_is_written_is_read(self):
+        f = figures(a=[1, 2, 3], b=[4])
+        again = Figures.read(f.record())
+        self.assertEqual((again.points, again.xs("f"), again.xs("f", "a", "b")), (f.points, [1, 2, 4], [1]))
+
+    def test_a_section_without_figures_is_noticed(self):
+        from papers import lacking
+        from sections import SECTIONS
+
+        section = next(s for s in SECTIONS if s.id == "calls")
+        points = [{"figure": figure, "series": series, "x": 1, "rounds": [1.0]} for figure, series in section.needs]
+        data = lambda points, missing=(): {"sections": {"calls": {"points": points, "missing": list(missing)}}}
+        self.assertEqual(lacking(data(points)), [])
+        self.assertEqual(len(lacking(data(points[1:]))), 1)
+        figure, series = section.needs[0]
+        self.assertEqual(lacking(data(points[1:], [f"{figure}, {series}: not here"])), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
