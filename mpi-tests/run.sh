@@ -11,6 +11,7 @@
 #                        no libfabric)
 #   --lib-dir DIR        where the rustmx provider library is (default: target/release)
 #   --timeout SECONDS    for one run (default: 180; with --quick: 60)
+#   --heap FILE          preload this librustmx_heap.so, and prove that messages went by mapped memory
 #   --quick              a short version of everything
 #   --help
 #
@@ -39,6 +40,7 @@ programs=("${all_programs[@]}")
 ranks=()
 provider=rustmx
 lib_dir=$root/target/release
+heap=
 limit=
 quick=
 cores=$(nproc)
@@ -69,7 +71,7 @@ parse() {
         usage
         exit 0
         ;;
-      --mpi | --np | --only | --provider | --lib-dir | --timeout)
+      --mpi | --np | --only | --provider | --lib-dir | --timeout | --heap)
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
           --mpi) [ "$2" = all ] || IFS=', ' read -ra mpis <<<"$2" ;;
@@ -78,6 +80,7 @@ parse() {
           --provider) provider=$2 ;;
           --lib-dir) lib_dir=$(cd "$2" && pwd) ;;
           --timeout) limit=$2 ;;
+          --heap) heap=$(realpath "$2") ;;
         esac
         shift
         ;;
@@ -150,6 +153,7 @@ set_environment() {
   environment=()
   if [ "$provider" = rustmx ]; then
     environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1)
+    [ -z "$heap" ] || environment+=(LD_PRELOAD="$heap")
   elif [ "$provider" != native ]; then
     environment+=(FI_PROVIDER="$provider")
     # Open MPI leaves libfabric's own providers out unless they are asked for by name.
@@ -199,7 +203,7 @@ set_launcher() {
   esac
   case $mpi in
     ompi*) for pair in "${environment[@]}"; do
-      case $pair in FI_*) launcher+=(-x "${pair%%=*}") ;; esac
+      case $pair in FI_* | LD_PRELOAD=*) launcher+=(-x "${pair%%=*}") ;; esac
     done ;;
   esac
   launcher+=(-n "$np")
@@ -247,6 +251,12 @@ expected_line() {
   esac
 }
 
+# mapped LOG PROGRAM: true if messages went by mapped memory, for the programs whose long ones are in blocks of malloc.
+mapped() {
+  case $2 in pingpong | sendmodes | collectives) ;; *) return 0 ;; esac
+  grep -qE '^rustmx stats:.* mapped=[1-9]' "$1"
+}
+
 # used_rustmx LOG NP: true if every rank moved messages over rustmx, according to the line that
 # each endpoint prints at its end: "rustmx stats: ... sent=N ... received=N ...".
 used_rustmx() {
@@ -286,6 +296,7 @@ run_one() {
   cat "$log.out" "$log.err" >>"$log.log"
   if [ -z "$why" ] && [ "$provider" = rustmx ]; then
     used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
+    [ -z "$heap" ] || mapped "$log.err" "$program" || why="no message went by mapped memory"
   fi
   local line="$mpi np=$np $program $((tenths / 10)).$((tenths % 10))s"
   if [ -z "$why" ]; then
