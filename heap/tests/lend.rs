@@ -147,6 +147,45 @@ fn who_does_not_map_says_so_once() {
     }
 }
 
+/// The packet that hands memory over stands behind all those that woke a receiver which was not known yet.
+#[test]
+fn a_loan_behind_many_wakes() {
+    if !preloaded("a_loan_behind_many_wakes") {
+        return;
+    }
+    let _dog = watchdog("wakes", 60);
+    // A look takes a few packets: the loan is the last of one, the first of the next, and far behind.
+    for before in [1, 7, 8, 9, 150] {
+        behind_wakes(before);
+    }
+}
+
+fn behind_wakes(before: usize) {
+    let (mut a, mut b) = (Node::with(forced(), attr()), Node::with(forced(), attr()));
+    let to_b = a.knows(&b);
+    let (mut small, mut out, mut into) = ([1u8; 4], pattern(50_000, 1), vec![0u8; 50_000]);
+    for _ in 0..before {
+        a.send(Msg::new(to_b, 1), &mut small).expect("send");
+    }
+    b.recv(Want::tag(5), &mut into).expect("recv");
+    let until = Deadline::new(10);
+    while a.stats().peers == 0 || b.stats().peers == 0 {
+        b.quiet(1);
+        a.poll();
+        until.check(|| "no contact".into());
+    }
+    // Its answer has been heard, so this one is lent.
+    (0..100).for_each(|_| drop(a.poll()));
+    a.send(Msg::new(to_b, 5), &mut out).expect("send");
+    let mut arrived = false;
+    while !arrived {
+        a.poll();
+        arrived = b.poll().iter().any(|e| matches!(e, Ok(c) if c.tag == 5));
+        until.check(|| format!("{:?} {:?}", a.stats(), b.stats()));
+    }
+    assert!(into == out && a.stats().mapped == 1, "{:?}", a.stats());
+}
+
 /// Buffers come and go, change their size and place, and are given back to the system: no message has a byte of what was there before.
 #[test]
 fn blocks_that_come_and_go() {

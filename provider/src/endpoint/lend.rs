@@ -36,8 +36,8 @@ impl Terms {
 /// The numbers of memory that a peer was handed.
 pub(super) type Handout = SmallVec<[u32; 2]>;
 
-/// Looks at a peer's sockets for one loan.
-const LOOKS: usize = 4;
+/// Looks at a peer's sockets for one loan, at most: more packets than a socket holds.
+const LOOKS: usize = 512;
 
 /// Lends to one peer.
 pub(super) struct ToPeer<'a> {
@@ -105,7 +105,7 @@ impl Endpoint {
     /// A record names memory of which nothing was heard yet: it was handed over before that record was written, so it is in a socket.
     #[cold]
     pub(super) fn look_for_loan(&mut self, out: &mut Out<'_>, id: PeerId, number: u32) {
-        // Packets that only wake may be before it.
+        // Many packets that only wake may be before it: a peer that does not know us yet sends one with each record.
         for _ in 0..LOOKS {
             self.heard_from(out, id);
             if self.peers.get(id).copies.knows(number) || matches!(self.peers.get(id).contact, Contact::Gone(_)) {
