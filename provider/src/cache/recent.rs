@@ -1,0 +1,130 @@
+//! Buffers that were seen lately but are not cached: one that comes again is worth a try, one that cannot be cached less and less often.
+
+/// Sets of four: a buffer has four places.
+const SETS: usize = 64;
+const WAYS: usize = 4;
+/// Uses between two tries in the end.
+const PATIENCE: u32 = 1024;
+
+#[derive(Clone, Copy, Default)]
+struct Candidate {
+    /// Number of its first page; 0: none.
+    page: usize,
+    seen: u32,
+    /// Tried when seen so often.
+    due: u32,
+}
+
+/// A fixed table; newcomers push out the one of their set that has come least.
+pub struct Recent {
+    sets: Box<[[Candidate; WAYS]; SETS]>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]) }
+    }
+}
+
+impl Recent {
+    fn set(&mut self, page: usize) -> &mut [Candidate; WAYS] {
+        // Fibonacci hashing: neighbours and multiples of powers of two spread.
+        let hash = (page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &mut self.sets[hash as usize % SETS]
+    }
+
+    /// Notes that a buffer which starts in page `page` was used. Whether it is worth a try now: never the first time.
+    #[inline]
+    pub fn again(&mut self, page: usize) -> bool {
+        let set = self.set(page);
+        for candidate in set.iter_mut() {
+            if candidate.page == page {
+                candidate.seen = candidate.seen.saturating_add(1);
+                return candidate.seen >= candidate.due;
+            }
+        }
+        let mut least = 0;
+        for way in 1..WAYS {
+            if set[way].seen < set[least].seen {
+                least = way;
+            }
+        }
+        // Who stays must come again, else a set full of buffers that came often once would take two newcomers in turn for none.
+        for candidate in set.iter_mut() {
+            candidate.seen -= candidate.seen.div_ceil(4);
+        }
+        set[least] = Candidate { page, seen: 1, due: 2 };
+        false
+    }
+
+    /// It was tried in vain.
+    pub fn refused(&mut self, page: usize) {
+        for candidate in self.set(page) {
+            if candidate.page == page {
+                candidate.due = candidate.seen.saturating_add(candidate.seen.min(PATIENCE));
+            }
+        }
+    }
+
+    /// It is cached: when it comes again it has been lost, and is new.
+    pub fn done(&mut self, page: usize) {
+        for candidate in self.set(page) {
+            if candidate.page == page {
+                *candidate = Candidate::default();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_is_not_again() {
+        let mut recent = Recent::default();
+        for page in 1..100_000 {
+            assert!(!recent.again(page), "page {page} was never seen");
+        }
+    }
+
+    #[test]
+    fn the_second_time_counts_and_refusals_get_rare() {
+        let mut recent = Recent::default();
+        assert!(!recent.again(7));
+        assert!(recent.again(7));
+        recent.done(7);
+        assert!(!recent.again(7));
+        let mut tries = Vec::new();
+        for n in 2..10_000u32 {
+            if recent.again(7) {
+                tries.push(n);
+                recent.refused(7);
+            }
+        }
+        assert_eq!(tries[..6], [2, 4, 8, 16, 32, 64]);
+        assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
+    }
+
+    /// A working set that fits is recognised, also after something else filled the table.
+    #[test]
+    fn a_working_set_comes_through() {
+        let mut recent = Recent::default();
+        for page in 1..1000 {
+            for _ in 0..50 {
+                recent.again(page);
+                recent.refused(page);
+            }
+        }
+        let mut found = 0;
+        for _ in 0..20 {
+            for n in 0..16usize {
+                if recent.again((1 << 20) + n * 513) {
+                    found |= 1 << n;
+                    recent.refused((1 << 20) + n * 513);
+                }
+            }
+        }
+        assert_eq!(found, (1 << 16) - 1, "{found:b}");
+    }
+}
