@@ -16,6 +16,7 @@ const PAUSE: Duration = Duration::from_micros(300);
 struct Cells {
     versions: Vec<AtomicU64>,
     files: Vec<OwnedFd>,
+    changes: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -35,8 +36,7 @@ fn address(cell: usize) -> usize {
     Space::address(2 * cell * CELL)
 }
 
-fn mutate(cells: &Cells, mut rng: Rng) -> u64 {
-    let mut changes = 0;
+fn mutate(cells: &Cells, mut rng: Rng) {
     while !cells.stop.load(Ordering::Relaxed) {
         let cell = rng.range(0, CELLS);
         let version = cells.versions[cell].load(Ordering::Acquire);
@@ -67,19 +67,18 @@ fn mutate(cells: &Cells, mut rng: Rng) -> u64 {
                 space::advise(at, CELL, rustix::mm::Advice::LinuxDontNeed);
             }
         }
-        changes += 1;
+        cells.changes.fetch_add(1, Ordering::Relaxed);
         cells.give(cell, version);
         // Else something is always under way, and hardly anything is ever cached.
         std::thread::sleep(PAUSE);
     }
-    changes
 }
 
-/// Look-ups while two threads change things, until `enough` answers were compared with the truth.
+/// Look-ups while two threads change things, until there were `enough` changes, and answers compared with the truth.
 pub fn crowd(mut exports: Exports, enough: u64, seed: u64) -> (String, u64) {
     let files = (0..4).map(|_| space::memfd(true)).collect();
     let versions = (0..CELLS).map(|_| AtomicU64::new(0)).collect();
-    let cells = Arc::new(Cells { versions, files, stop: AtomicBool::new(false) });
+    let cells = Arc::new(Cells { versions, files, changes: AtomicU64::new(0), stop: AtomicBool::new(false) });
     for cell in 0..CELLS {
         assert!(space::map(address(cell), CELL, Some((&cells.files[0], CELL * cell % 128)), true));
     }
@@ -91,7 +90,7 @@ pub fn crowd(mut exports: Exports, enough: u64, seed: u64) -> (String, u64) {
         .collect();
     let mut rng = Rng(seed);
     let (mut looks, mut hits, mut checked, mut stale) = (0u64, 0u64, 0u64, 0u64);
-    while checked < enough {
+    while checked < enough || cells.changes.load(Ordering::Relaxed) < enough {
         // Cells are looked at in rows: what comes again is cached.
         let cell = rng.range(0, CELLS);
         for _ in 0..6 {
@@ -112,7 +111,8 @@ pub fn crowd(mut exports: Exports, enough: u64, seed: u64) -> (String, u64) {
         }
     }
     cells.stop.store(true, Ordering::Relaxed);
-    let changes: u64 = mutators.into_iter().map(|m| m.join().expect("mutator")).sum();
+    mutators.into_iter().for_each(|m| m.join().expect("mutator"));
+    let changes = cells.changes.load(Ordering::Relaxed);
     let counts = exports.counts();
     let seen = format!(
         "looks={looks} hits={hits} checked={checked} stale={stale} changes={changes} changed={} in_doubt={} lost={}",
