@@ -157,3 +157,110 @@ fn caches_do_not_end_each_others_watches() {
     unmap(at, LEN);
     assert_eq!(found(&mut one, at, LEN), None, "one is told although two has ended its old watch");
 }
+
+/// Whether the monitor watches all of a range: nobody else can then.
+fn is_watched(range: Range<usize>) -> bool {
+    let other = crate::sys::userfault::Userfault::open().expect("userfaultfd");
+    other.watch(&range) == Err(Errno::BUSY)
+}
+
+/// What nobody caches any more costs nothing any more: neither what was pushed out or moved away, nor the rest of what was unmapped in part.
+#[test]
+fn what_is_not_cached_is_not_watched() {
+    let _alone = alone();
+    let mut exports = Exports::new(Budget { count: 1, bytes: usize::MAX }, Oversight::Monitored);
+    let fd = memfd(SealFlags::SHRINK);
+    let (first, second) = (map(&fd, MapFlags::SHARED), map(&fd, MapFlags::SHARED));
+    sure(&mut exports, first, LEN);
+    assert!(is_watched(first..first + LEN));
+    sure(&mut exports, second, LEN);
+    assert!(!is_watched(first..first + LEN), "pushed out");
+    assert!(is_watched(second..second + LEN));
+    unmap(second + 8192, 4096);
+    while exports.counts().changed == 0 {
+        exports.tend();
+    }
+    assert!(!is_watched(second..second + 4096) && !is_watched(second + 16384..second + LEN), "the rest");
+    let third = map(&fd, MapFlags::SHARED);
+    sure(&mut exports, third, LEN);
+    let moved = map(&fd, MapFlags::SHARED);
+    // SAFETY: both are memory that only this test knows.
+    unsafe { rustix::mm::mremap_fixed(third as *mut _, LEN, LEN, rustix::mm::MremapFlags::MAYMOVE, moved as *mut _) }.expect("moved");
+    sure(&mut exports, first, LEN);
+    assert!(!is_watched(moved..moved + LEN), "moved away");
+    exports.clear();
+    assert!(!is_watched(first..first + LEN), "cleared");
+}
+
+/// Emptied memory of a file is what it was; pages are not.
+#[test]
+fn emptying_ends_what_depends_on_pages() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let at = map(&fd, MapFlags::SHARED);
+    for (depends, stays) in [(Depends::OnMapping, true), (Depends::OnPages, false)] {
+        let mut cache = Cache::new(BUDGET, depends, Oversight::Monitored);
+        while !cache.fill(at, at..at + LEN, || Some(())) {}
+        // SAFETY: memory that only this test knows.
+        unsafe { rustix::mm::madvise(at as *mut _, LEN, rustix::mm::Advice::LinuxDontNeed) }.expect("emptied");
+        while !cache.tend() {}
+        assert_eq!(cache.find(at, LEN).is_some(), stays, "{depends:?}");
+        assert_eq!(cache.ended().is_some(), !stays);
+    }
+}
+
+/// A value that was found out while its memory changed is not kept.
+#[test]
+fn what_changes_meanwhile_is_not_kept() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let mut cache = Cache::new(BUDGET, Depends::OnMapping, Oversight::Monitored);
+    let at = map(&fd, MapFlags::SHARED);
+    while !cache.fill(at, at..at + LEN, || Some(1)) {}
+    cache.clear();
+    while cache.ended().is_some() {}
+    let kept = cache.fill(at, at..at + LEN, || {
+        unmap(at, 4096);
+        Some(2)
+    });
+    assert!(!kept, "its memory was unmapped");
+    assert_eq!(cache.ended(), Some(2), "to be undone");
+    assert!(!is_watched(at + 4096..at + LEN));
+}
+
+/// Who comes after more changes than the board holds forgets everything.
+#[test]
+fn a_cache_that_lost_news_forgets_all() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let (mut one, mut busy) = (Exports::default(), Exports::default());
+    let (at, other) = (map(&fd, MapFlags::SHARED), map(&fd, MapFlags::SHARED));
+    sure(&mut one, at, LEN);
+    sure(&mut busy, other, LEN);
+    unmap(at, LEN);
+    for _ in 0..1000 {
+        // SAFETY: memory that only this test knows.
+        unsafe { rustix::mm::madvise(other as *mut _, LEN, rustix::mm::Advice::LinuxDontNeed) }.expect("emptied");
+    }
+    assert_eq!(found(&mut one, at, LEN), None);
+    while one.counts().lost == 0 {
+        one.tend();
+    }
+    assert_eq!(found(&mut one, at, LEN), None);
+    assert_eq!(one.size().1, 0);
+}
+
+/// Ranges that cannot be watched are not cached, whatever is known of them.
+#[test]
+fn what_cannot_be_watched_is_not_cached() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let at = map(&fd, MapFlags::SHARED);
+    let other = crate::sys::userfault::Userfault::open().expect("userfaultfd");
+    other.watch(&(at..at + LEN)).expect("watched by the program itself");
+    let mut exports = Exports::default();
+    for _ in 0..100 {
+        assert_eq!(found(&mut exports, at, LEN), None);
+    }
+    assert_eq!(exports.explain(at, LEN), Ok(()), "but for that it could be mapped");
+}
