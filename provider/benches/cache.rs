@@ -125,9 +125,11 @@ fn unmapping(c: &mut Criterion) {
                     let mut spent = Duration::ZERO;
                     for _ in 0..rounds {
                         let at = map(&fd, pages);
-                        let watch = watched.then(|| loop {
-                            if let Some(watch) = monitor.watch(at..at + pages * PAGE) {
-                                break watch;
+                        let watch = watched.then(|| {
+                            loop {
+                                if let Some(watch) = monitor.watch(at..at + pages * PAGE) {
+                                    break watch;
+                                }
                             }
                         });
                         let start = Instant::now();

@@ -110,10 +110,12 @@ impl Exports {
             return None;
         }
         let end = address.checked_add(len)?;
-        if self.search(&(address..end)).is_err() {
-            self.cache.give_up(address);
-        }
+        let found = self.search(&(address..end));
         self.sweep();
+        if found.is_err() {
+            self.cache.give_up(address);
+            return None;
+        }
         self.cache.find(address, len)
     }
 

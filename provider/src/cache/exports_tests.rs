@@ -185,7 +185,8 @@ fn what_is_not_cached_is_not_watched() {
     sure(&mut exports, third, LEN);
     let moved = map(&fd, MapFlags::SHARED);
     // SAFETY: both are memory that only this test knows.
-    unsafe { rustix::mm::mremap_fixed(third as *mut _, LEN, LEN, rustix::mm::MremapFlags::MAYMOVE, moved as *mut _) }.expect("moved");
+    unsafe { rustix::mm::mremap_fixed(third as *mut _, LEN, LEN, rustix::mm::MremapFlags::MAYMOVE, moved as *mut _) }
+        .expect("moved");
     sure(&mut exports, first, LEN);
     assert!(!is_watched(moved..moved + LEN), "moved away");
     exports.clear();

@@ -81,7 +81,8 @@ impl Monitor {
     }
 
     fn runs(&'static self) -> bool {
-        let start = || thread::quiet("rustmx-monitor", move || run(self)).map_err(|e| format!("its thread cannot be started: {e}"));
+        let start =
+            || thread::quiet("rustmx-monitor", move || run(self)).map_err(|e| format!("its thread cannot be started: {e}"));
         self.runs.get_or_init(start).is_ok()
     }
 

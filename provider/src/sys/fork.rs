@@ -23,9 +23,8 @@ static MARK: OnceLock<Mark> = OnceLock::new();
 /// Zeroed memory that reads as zero again in any child. Never unmapped.
 fn pages(len: usize) -> Option<*mut core::ffi::c_void> {
     // SAFETY: a fresh private mapping at an address of the kernel's choice.
-    let p = unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-    };
+    let p =
+        unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
     let p = p.ok()?;
     // SAFETY: advises on the pages just mapped.
     unsafe { rustix::mm::madvise(p, len, Advice::LinuxWipeOnFork) }.is_ok().then_some(p)

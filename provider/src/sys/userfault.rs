@@ -247,7 +247,8 @@ mod tests {
         let fault = Userfault::open().expect("userfaultfd");
         let file = std::fs::File::open(std::env::current_exe().expect("own path")).expect("open");
         // SAFETY: a fresh mapping.
-        let private = unsafe { rustix::mm::mmap(null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE, &file, 0) }.expect("map") as usize;
+        let private =
+            unsafe { rustix::mm::mmap(null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE, &file, 0) }.expect("map") as usize;
         assert!(fault.watch(&(private..private + 4096)).is_err());
         let at = shared();
         // SAFETY: memory that only this test knows.

@@ -31,13 +31,8 @@ pub struct Torture {
 
 impl Torture {
     pub fn new(exports: Exports, seed: u64) -> Torture {
-        let mut torture = Torture {
-            space: Space::new(PAGES, FILES),
-            rng: Rng(seed),
-            exports,
-            seen: Seen::default(),
-            favourites: Vec::new(),
-        };
+        let mut torture =
+            Torture { space: Space::new(PAGES, FILES), rng: Rng(seed), exports, seen: Seen::default(), favourites: Vec::new() };
         torture.favourites = (0..24).map(|_| torture.pages()).collect();
         torture
     }

@@ -56,11 +56,7 @@ pub fn command(test: &str, words: &str) -> Command {
 
 /// Runs `test` of this test program in another process, in the role `words`.
 pub fn copy(test: &str, words: &str) -> Copy {
-    let mut child = command(test, words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("spawn");
+    let mut child = command(test, words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("spawn");
     let (tx, lines) = channel();
     let out = BufReader::new(child.stdout.take().expect("stdout"));
     std::thread::spawn(move || {
