@@ -1,7 +1,7 @@
 //! The first user of the cache: buffers that a peer can map, because a memfd that cannot shrink backs them.
 //!
 //! ```text
-//! if let Some(export) = exports.look(address, len) { … }     // a hit: 30 ns; a miss: a few ns, and for a buffer that comes again the search
+//! if let Some(export) = exports.look(address, len) { … }     // a hit: ns; a miss: ns, and for a buffer that comes again the search
 //! while let Some(id) = exports.retired() { … }               // now and then: files that peers may unmap
 //! ```
 //!
@@ -87,8 +87,8 @@ impl Exports {
         }
     }
 
-    /// Where the `len` bytes at `address` lie, if a peer can map them and that is known or, for a buffer that was asked for before, can be found out. In
-    /// memory that other threads unmap and map see [`settled`](Self::settled).
+    /// Where the `len` bytes at `address` lie, if a peer can map them and that is known or, for a buffer that was asked for before, can
+    /// be found out. In memory that other threads unmap and map see [`settled`](Self::settled).
     #[inline]
     pub fn look(&mut self, address: usize, len: usize) -> Option<Export<'_>> {
         let found = match self.cache.find(address, len) {

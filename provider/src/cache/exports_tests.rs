@@ -164,7 +164,8 @@ fn is_watched(range: Range<usize>) -> bool {
     other.watch(&range) == Err(Errno::BUSY)
 }
 
-/// What nobody caches any more costs nothing any more: neither what was pushed out or moved away, nor the rest of what was unmapped in part.
+/// What nobody caches any more costs nothing any more: neither what was pushed out or moved away, nor the rest of what was unmapped in
+/// part.
 #[test]
 fn what_is_not_cached_is_not_watched() {
     let _alone = alone();

@@ -8,21 +8,23 @@
 //! **A look-up is one load of the sequence**: as it was when the cache last took the changes, or else slow. One writer, any
 //! number of readers, who write nothing.
 //!
-//! **Why that is enough.** A thread X that unmaps watched memory waits in the kernel until its event is *read*. The monitor stores "in doubt" (M1),
-//! reads (M2), writes the changes down (M3), stores the next even number (M4). X returns from the kernel (X1), and then some thread L, told by X or X
-//! itself, looks up: loads the sequence (L1). M1 comes before M2 in the monitor; M2 releases X through the kernel's locks and its
-//! scheduler, which order what was before with what comes after; X1 comes before L1 by the program's own synchronisation. So L1 reads M1's value or a later
-//! one, never the one before: in doubt (a miss), or M4's, another than the cache has, and by acquire/release with M4 the changes
-//! are there to be read. Were the sequence raised after M2, X could run on between the two and hit.
+//! **Why that is enough.** A thread X that unmaps watched memory waits in the kernel until its event is *read*. The monitor stores "in
+//! doubt" (M1), reads (M2), writes the changes down (M3), stores the next even number (M4). X returns from the kernel (X1), and then some
+//! thread L, told by X or X itself, looks up: loads the sequence (L1). M1 comes before M2 in the monitor; M2 releases X through the
+//! kernel's locks and its scheduler, which order what was before with what comes after; X1 comes before L1 by the program's own
+//! synchronisation. So L1 reads M1's value or a later one, never the one before: in doubt (a miss), or M4's, another than the cache has,
+//! and by acquire/release with M4 the changes are there to be read. Were the sequence raised after M2, X could run on between the two and
+//! hit.
 //!
-//! **Overwritten slots.** The monitor writes slots only while the sequence is odd, behind a fence; a reader loads the sequence, copies the slots,
-//! and loads it again behind a fence. The same even number twice: nobody wrote between (a seqlock). Otherwise it is in doubt. More
-//! changes than slots since a reader's last visit: it has lost some, and must take everything for changed.
+//! **Overwritten slots.** The monitor writes slots only while the sequence is odd, behind a fence; a reader loads the sequence, copies
+//! the slots, and loads it again behind a fence. The same even number twice: nobody wrote between (a seqlock). Otherwise it is in doubt.
+//! More changes than slots since a reader's last visit: it has lost some, and must take everything for changed.
 //!
-//! **A thread that has not been told of X1** may see the old number as long as X is in the kernel. For the addresses that X unmaps that is fatal only if somebody maps something else
-//! there meanwhile; then [`Monitor::settled`](super::monitor::Monitor::settled) decides: the kernel counts the change under the lock that the mapping
-//! needs, too, and counts it back after M2. Whoever mapped (after the unmapping) and reads a count of 0 comes after M2, so its next load of the sequence reads M1 or later.
-//! The models below are this, with the kernel's lock as a lock.
+//! **A thread that has not been told of X1** may see the old number as long as X is in the kernel. For the addresses that X unmaps that
+//! is fatal only if somebody maps something else there meanwhile; then [`Monitor::settled`](super::monitor::Monitor::settled) decides:
+//! the kernel counts the change under the lock that the mapping needs, too, and counts it back after M2. Whoever mapped (after the
+//! unmapping) and reads a count of 0 comes after M2, so its next load of the sequence reads M1 or later. The models below are this, with
+//! the kernel's lock as a lock.
 
 use crate::mem::atomic::{AtomicU64, Ordering, Words, fence};
 use core::ops::Range;

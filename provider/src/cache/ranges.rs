@@ -58,7 +58,8 @@ impl<V> Ranges<V> {
         self.starts.get(index).is_some_and(|start| *start <= want.start && want.end <= self.slots[index].end)
     }
 
-    /// Which range holds all of `want` (which is not empty), for [`at`](Self::at); it counts as used. Numbers change when ranges come and go.
+    /// Which range holds all of `want` (which is not empty), for [`at`](Self::at); it counts as used. Numbers change when ranges come and
+    /// go.
     #[inline]
     pub fn find(&mut self, want: &Range<usize>) -> Option<usize> {
         let mut index = self.last;

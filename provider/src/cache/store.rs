@@ -155,8 +155,8 @@ impl<V> Cache<V> {
         self.recent.refused(start >> 12);
     }
 
-    /// Watches a range of whole pages, *then* finds out its value, and keeps that for the range if nothing happened meanwhile. `start`: of the
-    /// buffer that this is for. Values that overlap it end. Whether it is kept.
+    /// Watches a range of whole pages, *then* finds out its value, and keeps that for the range if nothing happened meanwhile. `start`:
+    /// of the buffer that this is for. Values that overlap it end. Whether it is kept.
     pub fn fill(&mut self, start: usize, range: Range<usize>, make: impl FnOnce() -> Option<V>) -> bool {
         if range.is_empty() || !self.ranges.fits(range.len()) || !self.tend() {
             return false;

@@ -181,8 +181,8 @@ pub fn descriptor(file: FileId, bytes: u64) -> Result<OwnedFd, Why> {
     Err(refusal)
 }
 
-/// Whether a descriptor is of this file, and of one that can be given away: at least `bytes` bytes that stay. (What was just opened may have become
-/// another file meanwhile.)
+/// Whether a descriptor is of this file, and of one that can be given away: at least `bytes` bytes that stay. (What was just opened may
+/// have become another file meanwhile.)
 pub fn check(fd: &OwnedFd, file: FileId, bytes: u64) -> Result<(), Why> {
     let stat = rustix::fs::fstat(fd).map_err(Why::Kernel)?;
     if FileId::of(&stat) != file {

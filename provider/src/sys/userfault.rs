@@ -84,7 +84,8 @@ impl Default for Batch {
     }
 }
 
-/// One userfaultfd, and with it the memory of the process that opened it: in a child of that process, too. A child must not call anything here.
+/// One userfaultfd, and with it the memory of the process that opened it: in a child of that process, too. A child must not call anything
+/// here.
 #[derive(Debug)]
 pub struct Userfault {
     fd: OwnedFd,

@@ -1,4 +1,5 @@
-//! One thread does everything to its memory that Linux lets it do, and looks in between: every call has returned, so no answer may be stale.
+//! One thread does everything to its memory that Linux lets it do, and looks in between: every call has returned, so no answer may be
+//! stale.
 
 use super::common::Rng;
 use super::space::{self, Answer, PAGE, Space, write};

@@ -125,8 +125,8 @@ impl Answer {
     }
 }
 
-/// Raises the program break, lays a file over `pages` pages above it, and takes all of that back. `meanwhile` gets the address twice: while the
-/// file is there, and when the break has fallen. False: somebody else has moved the break, or it is not to be had.
+/// Raises the program break, lays a file over `pages` pages above it, and takes all of that back. `meanwhile` gets the address twice:
+/// while the file is there, and when the break has fallen. False: somebody else has moved the break, or it is not to be had.
 pub fn over_the_break(pages: usize, fd: &OwnedFd, mut meanwhile: impl FnMut(usize, bool)) -> bool {
     let room = ((pages + 1) * PAGE).cast_signed();
     // SAFETY: grows the break; allocators cope with a break that others move.
