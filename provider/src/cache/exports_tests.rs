@@ -128,6 +128,25 @@ fn what_peers_cannot_have_is_explained_and_rarely_tried() {
     assert_eq!(exports.explain(map(&fd, MapFlags::SHARED), LEN), Ok(()));
 }
 
+/// The kernel makes one mapping of two that are beside each other in memory and in the file, once both are watched.
+#[test]
+fn neighbours_that_become_one_mapping_keep_their_offsets() {
+    let _alone = alone();
+    let mut exports = Exports::default();
+    let fd = memfd(SealFlags::SHRINK);
+    let at = map(&fd, MapFlags::SHARED);
+    let (half, middle) = (LEN / 2, at + LEN / 2);
+    unmap(middle, half);
+    let first = sure(&mut exports, at, half);
+    assert_eq!((first.1, first.2, first.3), (at, half, 0));
+    // SAFETY: where there was memory that only this test knows.
+    unsafe { rustix::mm::mmap(middle as *mut _, half, RW, MapFlags::SHARED | MapFlags::FIXED, &fd, half as u64) }.expect("map");
+    let second = sure(&mut exports, middle, half);
+    assert_eq!((second.1, second.2, second.3), (middle, half, half as u64));
+    assert_eq!(first.0, second.0, "one file");
+    unmap(at, LEN);
+}
+
 #[test]
 fn windows_hold_the_buffer() {
     let area = 3 * WINDOW / 2..5 * WINDOW;

@@ -15,14 +15,15 @@ struct Candidate {
     due: u32,
 }
 
-/// A fixed table; newcomers push out the one of their set that has come least.
+/// A fixed table; newcomers push out the others of their set in turn. (To look for the one that came least costs four times as much.)
 pub struct Recent {
     sets: Box<[[Candidate; WAYS]; SETS]>,
+    turn: usize,
 }
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]) }
+        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), turn: 0 }
     }
 }
 
@@ -36,24 +37,16 @@ impl Recent {
     /// Notes that a buffer which starts in page `page` was used. Whether it is worth a try now: never the first time.
     #[inline]
     pub fn again(&mut self, page: usize) -> bool {
-        let set = self.set(page);
-        for candidate in set.iter_mut() {
+        for candidate in self.set(page) {
             if candidate.page == page {
                 candidate.seen = candidate.seen.saturating_add(1);
                 return candidate.seen >= candidate.due;
             }
         }
-        let mut least = 0;
-        for way in 1..WAYS {
-            if set[way].seen < set[least].seen {
-                least = way;
-            }
-        }
-        // Who stays must come again, else a set full of buffers that came often once would take two newcomers in turn for none.
-        for candidate in set.iter_mut() {
-            candidate.seen -= candidate.seen.div_ceil(4);
-        }
-        set[least] = Candidate { page, seen: 1, due: 2 };
+        // Newcomers alone move it on, else a loop over some buffers gives two of them the same place for ever.
+        self.turn = (self.turn + 1) % WAYS;
+        let turn = self.turn;
+        self.set(page)[turn] = Candidate { page, seen: 1, due: 2 };
         false
     }
 

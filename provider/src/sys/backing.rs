@@ -188,7 +188,6 @@ pub fn check(fd: &OwnedFd, file: FileId, bytes: u64) -> Result<(), Why> {
     if FileId::of(&stat) != file {
         return Err(Why::NoDescriptor);
     }
-    #[expect(clippy::unnecessary_cast)] // A type of its own on each architecture.
     if rustix::fs::fstatfs(fd).map_err(Why::Kernel)?.f_type as i64 != TMPFS {
         return Err(Why::NoMemfd);
     }

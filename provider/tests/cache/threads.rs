@@ -132,7 +132,7 @@ pub fn reuse(mut exports: Exports, rounds: usize) -> (String, u64) {
         std::thread::spawn(move || {
             for round in 1..=rounds {
                 while go.load(Ordering::Acquire) != 2 * round - 1 {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 space::unmap(at, CELL);
                 go.store(2 * round, Ordering::Release);
@@ -146,7 +146,14 @@ pub fn reuse(mut exports: Exports, rounds: usize) -> (String, u64) {
         let known = (0..2000).any(|_| exports.look(at, CELL * PAGE).is_some());
         cached += u64::from(known);
         go.store(2 * round - 1, Ordering::Release);
-        while !space::map(at, CELL, Some((&files[round % 2], 0)), false) {}
+        let mut tries = 0u32;
+        while !space::map(at, CELL, Some((&files[round % 2], 0)), false) {
+            tries += 1;
+            if tries.is_multiple_of(64) {
+                // The other may be waiting for this very core.
+                std::thread::yield_now();
+            }
+        }
         early += u64::from(go.load(Ordering::Acquire) != 2 * round);
         let found = exports.look(at, CELL * PAGE).map(|export| Answer::of(&export));
         // Asked at once, or when the answer was used, as a sender does that waits for its peer.
@@ -161,7 +168,7 @@ pub fn reuse(mut exports: Exports, rounds: usize) -> (String, u64) {
             stale_settled += u64::from(!right && settled);
         }
         while go.load(Ordering::Acquire) != 2 * round {
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
     }
     unmapper.join().expect("unmapper");
