@@ -67,7 +67,7 @@ impl<V> Ranges<V> {
     #[inline]
     pub fn find(&mut self, want: &Range<usize>) -> Option<usize> {
         // Fibonacci hashing, as in `recent.rs`.
-        let hint = ((want.start as u64 >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % HINTS;
+        let hint = ((want.start as u64 >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - HINTS.ilog2())) as usize;
         let mut index = self.hints[hint] as usize;
         if !self.holds(index, want) {
             index = self.starts.partition_point(|start| *start <= want.start).checked_sub(1)?;

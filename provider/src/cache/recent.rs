@@ -15,23 +15,23 @@ struct Candidate {
     due: u32,
 }
 
-/// A fixed table; newcomers push out the others of their set in turn. (To look for the one that came least costs four times as much.)
+/// A fixed table; newcomers push out any of their set. (To look for the one that came least costs five times as much.)
 pub struct Recent {
     sets: Box<[[Candidate; WAYS]; SETS]>,
-    turn: usize,
+    chance: u32,
 }
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), turn: 0 }
+        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), chance: 0 }
     }
 }
 
 impl Recent {
     fn set(&mut self, page: usize) -> &mut [Candidate; WAYS] {
-        // Fibonacci hashing: neighbours and multiples of powers of two spread.
-        let hash = (page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &mut self.sets[hash as usize % SETS]
+        // Fibonacci hashing, by the upper bits: neighbours and multiples of powers of two spread.
+        let hash = (page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2());
+        &mut self.sets[hash as usize]
     }
 
     /// Notes that a buffer which starts in page `page` was used. Whether it is worth a try now: never the first time.
@@ -43,10 +43,10 @@ impl Recent {
                 return candidate.seen >= candidate.due;
             }
         }
-        // Newcomers alone move it on, else a loop over some buffers gives two of them the same place for ever.
-        self.turn = (self.turn + 1) % WAYS;
-        let turn = self.turn;
-        self.set(page)[turn] = Candidate { page, seen: 1, due: 2 };
+        // By chance (a linear congruence): in turn, a loop over five buffers of a set would push each out before it comes again.
+        self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let way = (self.chance >> (u32::BITS - WAYS.ilog2())) as usize;
+        self.set(page)[way] = Candidate { page, seen: 1, due: 2 };
         false
     }
 
