@@ -104,7 +104,7 @@ step_miri() {
   # The rest makes system calls that miri does not know.
   PROPTEST_CASES=8 MIRIFLAGS=-Zmiri-disable-isolation cargo "+$toolchain" miri test -p rustmx --lib \
     --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select:: \
-    cache::news cache::ranges cache::recent cache::watches
+    cache::ranges cache::recent cache::watches
 }
 
 # sanitized NAME FLAGS TESTS...: some tests, compiled with a sanitizer.
