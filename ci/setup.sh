@@ -31,7 +31,8 @@ papers_packages=(matplotlib==3.11.2)
 
 debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin)
 # For ci/test.sh and ci/bench.sh.
-test_packages=(valgrind binutils python3 util-linux)
+# The allocators: for provider/tests/cache, preloaded.
+test_packages=(valgrind binutils python3 util-linux libjemalloc2 libtcmalloc-minimal4)
 # For ci/conformance.sh. Fabtests has no configure script before autoconf made one.
 suite_packages=(autoconf automake libtool make perl procps iproute2 hpcc netpipe-openmpi)
 # IMB-MT of impi-rt is linked with it.

@@ -37,7 +37,7 @@ describe() {
     scripts) echo "the arithmetic of ci/compare-mpi.py and mpi-tests/papers" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
-    loom) echo "every interleaving of the ring and the bell" ;;
+    loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
     tsan) echo "the engine's tests, and many threads through the C ABI, under the thread sanitizer" ;;
@@ -107,7 +107,8 @@ step_miri() {
     skip "miri of $toolchain has no standard library (rust-src)" || return
   # The rest makes system calls that miri does not know.
   PROPTEST_CASES=8 MIRIFLAGS=-Zmiri-disable-isolation cargo "+$toolchain" miri test -p rustmx --lib \
-    --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select::
+    --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select:: \
+    cache::ranges cache::recent cache::watches
 }
 
 # sanitized NAME FLAGS TESTS...: some tests, compiled with a sanitizer.

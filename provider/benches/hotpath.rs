@@ -4,6 +4,9 @@
 mod node;
 
 use node::{Node, seg};
+use rustmx::cache::Oversight;
+use rustmx::cache::exports::{BUDGET, Exports};
+use rustmx::mem::shared::Backing;
 use rustmx::{Addr, Config, CqId, CqRead, Domain, EpId, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg};
 use std::hint::black_box;
 use std::time::Instant;
@@ -53,6 +56,40 @@ fn budget_idle(n: &mut Loop) -> CqRead {
     n.domain.cq_read(n.cq, 1, &mut |_| {})
 }
 
+#[inline(never)]
+fn budget_cached(exports: &mut Exports, at: usize) -> u64 {
+    exports.look(at, 8192).map_or(0, |export| export.offset + u64::from(export.id))
+}
+
+#[inline(never)]
+fn budget_uncached(exports: &mut Exports, at: usize) -> bool {
+    exports.look(at, 8192).is_none()
+}
+
+/// Buffers in the registration cache: one that is known, and ones that never come again.
+fn buffers(rounds: u32) {
+    let (fd, mapping) = rustmx::sys::memfd::create("hotpath", 1 << 16, false).expect("memfd");
+    let at = mapping.base().as_ptr() as usize;
+    let mut exports = Exports::default();
+    if let Some(why) = exports.refusal() {
+        // Under callgrind there may be no userfaultfd; what a hit costs does not depend on it.
+        println!("not watched: {why}");
+        exports = Exports::new(BUDGET, Oversight::Blind);
+    }
+    assert!((0..100_000).any(|_| exports.look(at, 8192).is_some()), "{:?}", exports.explain(at, 8192));
+    let t = Instant::now();
+    for round in 0..rounds {
+        assert!(budget_cached(&mut exports, at + 64 * (round as usize & 63)) > 0);
+    }
+    println!("buffer that is cached: {:.1} ns", t.elapsed().as_nanos() as f64 / f64::from(rounds));
+    let t = Instant::now();
+    for round in 0..rounds {
+        assert!(budget_uncached(&mut exports, (round as usize + 1) << 20));
+    }
+    println!("buffer seen once: {:.1} ns", t.elapsed().as_nanos() as f64 / f64::from(rounds));
+    drop(fd);
+}
+
 fn main() {
     let rounds = if std::env::args().any(|a| a == "--count") { 2_000u32 } else { 300_000 };
     let Node { domain, ep, cq, av } = Node::new(Config { yield_when_idle: 1, ..Config::default() }, OpFlags::COMPLETION);
@@ -87,4 +124,5 @@ fn main() {
     spent[1] = t.elapsed();
     println!("post + inject + receive: {:.1} ns", spent[0].as_nanos() as f64 / f64::from(rounds));
     println!("idle poll: {:.1} ns", spent[1].as_nanos() as f64 / f64::from(rounds));
+    buffers(rounds);
 }

@@ -11,11 +11,12 @@
 //! | 0 words | `types` `error` `config` `stats` `log` |
 //! | 1 machine | `sys` `mem` |
 //! | 2 formats | `shm` `wire` |
-//! | 3 bookkeeping, transport | `peer` `completion` `matching` `region` · `transport` |
+//! | 3 bookkeeping, transport | `peer` `completion` `matching` `region` `cache` · `transport` |
 //! | 4 protocols | `request` `protocol` |
 //! | 5 choice | `select` |
 //! | 6 engine | `endpoint` `domain` |
 
+pub mod cache;
 pub mod mem;
 pub mod shm;
 

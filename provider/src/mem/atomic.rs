@@ -35,6 +35,13 @@ pub trait Words {
     }
 }
 
+impl Words for &'static [AtomicU64] {
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self[index]
+    }
+}
+
 #[cfg(loom)]
 impl Words for loom::sync::Arc<Vec<AtomicU64>> {
     fn word(&self, index: usize) -> &AtomicU64 {

@@ -2,10 +2,12 @@
 //!
 //! One private page is marked `MADV_WIPEONFORK` (madvise(2), Linux 4.14): the parent sees 1 in it, any child, however it was
 //! made (fork, raw clone), sees 0. The check is one load; nothing is registered with libc.
+//!
+//! [`wiped`] gives more such memory to whoever wants to be found empty in a child.
 #![expect(unsafe_code)]
 // UNSAFETY: maps the page and loads from it.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::OnceLock;
 
@@ -18,22 +20,29 @@ enum Mark {
 
 static MARK: OnceLock<Mark> = OnceLock::new();
 
-fn mark() -> Mark {
-    let pid = || Mark::Pid(std::process::id());
+/// Zeroed memory that reads as zero again in any child. Never unmapped.
+fn pages(len: usize) -> Option<*mut core::ffi::c_void> {
     // SAFETY: a fresh private mapping at an address of the kernel's choice.
-    let Ok(p) = (unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-    }) else {
-        return pid();
-    };
-    // SAFETY: advises on the page just mapped, which is never unmapped.
-    if unsafe { rustix::mm::madvise(p, 4096, Advice::LinuxWipeOnFork) }.is_err() {
-        return pid();
-    }
+    let p =
+        unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let p = p.ok()?;
+    // SAFETY: advises on the pages just mapped.
+    unsafe { rustix::mm::madvise(p, len, Advice::LinuxWipeOnFork) }.is_ok().then_some(p)
+}
+
+fn mark() -> Mark {
+    let Some(p) = pages(4096) else { return Mark::Pid(std::process::id()) };
     // SAFETY: aligned, mapped for the life of the process, only ever accessed as this atomic.
     let word: &'static AtomicU32 = unsafe { &*p.cast::<AtomicU32>() };
     word.store(1, Ordering::Relaxed);
     Mark::Page(word)
+}
+
+/// So many words, all 0, which are 0 again in any child; `None` where the kernel cannot do that. They stay for the life of the process.
+pub fn wiped(words: usize) -> Option<&'static [AtomicU64]> {
+    let p = pages(words.checked_mul(size_of::<AtomicU64>())?)?;
+    // SAFETY: aligned, zeroed, that long, mapped for the life of the process, only ever accessed as these atomics.
+    Some(unsafe { core::slice::from_raw_parts(p.cast::<AtomicU64>(), words) })
 }
 
 /// The word that is 0 in a child; where the kernel cannot do that, always.

@@ -1,5 +1,6 @@
 //! The machine: one file per kernel facility, thin and typed. Knows no packet, no tag, no peer.
 
+pub mod backing;
 pub mod clock;
 pub mod cpu;
 pub mod event;
@@ -10,5 +11,7 @@ pub mod membarrier;
 pub mod memfd;
 pub mod poller;
 pub mod socket;
+pub mod thread;
 pub mod timer;
+pub mod userfault;
 pub mod wake;

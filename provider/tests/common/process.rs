@@ -47,15 +47,16 @@ pub struct Copy {
     lines: Receiver<String>,
 }
 
+/// What runs `test` of this test program in another process, in the role `words`.
+pub fn command(test: &str, words: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, words);
+    command
+}
+
 /// Runs `test` of this test program in another process, in the role `words`.
 pub fn copy(test: &str, words: &str) -> Copy {
-    let mut child = Command::new(std::env::current_exe().expect("own path"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(ROLE, words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("spawn");
+    let mut child = command(test, words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("spawn");
     let (tx, lines) = channel();
     let out = BufReader::new(child.stdout.take().expect("stdout"));
     std::thread::spawn(move || {

@@ -1,0 +1,22 @@
+//! The registration cache: what is known of ranges of addresses, as long as the kernel says that nothing happened to them.
+//!
+//! [`Cache`] is for any kind of value; [`exports::Exports`] is the first user. Promises and exceptions: ADR 0015. Reading order:
+//! [`news`] (why nothing stale is found), [`monitor`], [`ranges`], and this file.
+
+pub mod news;
+
+#[cfg(not(loom))]
+pub mod exports;
+#[cfg(not(loom))]
+pub mod monitor;
+#[cfg(not(loom))]
+pub mod ranges;
+#[cfg(not(loom))]
+pub mod recent;
+#[cfg(not(loom))]
+pub mod watches;
+
+#[cfg(not(loom))]
+mod store;
+#[cfg(not(loom))]
+pub use store::{Cache, Counts, Depends, Oversight};

@@ -1,0 +1,123 @@
+//! Buffers that were seen lately but are not cached: one that comes again is worth a try, one that cannot be cached less and less often.
+
+/// Sets of four: a buffer has four places.
+const SETS: usize = 64;
+const WAYS: usize = 4;
+/// Uses between two tries in the end.
+const PATIENCE: u32 = 1024;
+
+#[derive(Clone, Copy, Default)]
+struct Candidate {
+    /// Number of its first page; 0: none.
+    page: usize,
+    seen: u32,
+    /// Tried when seen so often.
+    due: u32,
+}
+
+/// A fixed table; newcomers push out any of their set. (To look for the one that came least costs five times as much.)
+pub struct Recent {
+    sets: Box<[[Candidate; WAYS]; SETS]>,
+    chance: u32,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), chance: 0 }
+    }
+}
+
+impl Recent {
+    fn set(&mut self, page: usize) -> &mut [Candidate; WAYS] {
+        // Fibonacci hashing, by the upper bits: neighbours and multiples of powers of two spread.
+        let hash = (page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2());
+        &mut self.sets[hash as usize]
+    }
+
+    /// Notes that a buffer which starts in page `page` was used. Whether it is worth a try now: never the first time.
+    #[inline]
+    pub fn again(&mut self, page: usize) -> bool {
+        for candidate in self.set(page) {
+            if candidate.page == page {
+                candidate.seen = candidate.seen.saturating_add(1);
+                return candidate.seen >= candidate.due;
+            }
+        }
+        // By chance (a linear congruence): in turn, a loop over five buffers of a set would push each out before it comes again.
+        self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let way = (self.chance >> (u32::BITS - WAYS.ilog2())) as usize;
+        self.set(page)[way] = Candidate { page, seen: 1, due: 2 };
+        false
+    }
+
+    /// It was tried in vain.
+    pub fn refused(&mut self, page: usize) {
+        for candidate in self.set(page) {
+            if candidate.page == page {
+                candidate.due = candidate.seen.saturating_add(candidate.seen.min(PATIENCE));
+            }
+        }
+    }
+
+    /// It is cached: when it comes again it has been lost, and is new.
+    pub fn done(&mut self, page: usize) {
+        for candidate in self.set(page) {
+            if candidate.page == page {
+                *candidate = Candidate::default();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_is_not_again() {
+        let mut recent = Recent::default();
+        for page in 1..100_000 {
+            assert!(!recent.again(page), "page {page} was never seen");
+        }
+    }
+
+    #[test]
+    fn the_second_time_counts_and_refusals_get_rare() {
+        let mut recent = Recent::default();
+        assert!(!recent.again(7));
+        assert!(recent.again(7));
+        recent.done(7);
+        assert!(!recent.again(7));
+        let mut tries = Vec::new();
+        for n in 2..10_000u32 {
+            if recent.again(7) {
+                tries.push(n);
+                recent.refused(7);
+            }
+        }
+        assert_eq!(tries[..6], [2, 4, 8, 16, 32, 64]);
+        assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
+    }
+
+    /// A working set that fits is recognised, also after something else filled the table.
+    #[test]
+    fn a_working_set_comes_through() {
+        let mut recent = Recent::default();
+        for page in 1..1000 {
+            for _ in 0..50 {
+                recent.again(page);
+                recent.refused(page);
+            }
+        }
+        let mut found = 0;
+        for _ in 0..20 {
+            for n in 0..16usize {
+                if recent.again((1 << 20) + n * 513) {
+                    found |= 1 << n;
+                    recent.refused((1 << 20) + n * 513);
+                }
+            }
+        }
+        assert_eq!(found, (1 << 16) - 1, "{found:b}");
+    }
+}

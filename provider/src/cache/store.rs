@@ -1,0 +1,258 @@
+//! [`Cache`]: ranges, candidates and the monitor's news put together.
+
+use super::monitor::Monitor;
+use super::news::{Kind, Since};
+use super::ranges::{Budget, Ranges};
+use super::recent::Recent;
+use super::watches::Watch;
+use crate::mem::atomic::{AtomicU64, Ordering};
+use core::ops::Range;
+
+/// What values stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depends {
+    /// The pages themselves (pinned, translated): emptying the range ends the value.
+    OnPages,
+    /// A file and an offset in it, which a shared mapping shows whether its pages are there or not.
+    OnMapping,
+}
+
+/// Who tells of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversight {
+    /// The monitor.
+    Monitored,
+    /// Nobody. **For tests only**: the cache gives stale answers.
+    Blind,
+}
+
+/// What a cache did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Look-ups that found something.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Of these, while changes were just being read.
+    pub in_doubt: u64,
+    /// Values found out for keeping.
+    pub filled: u64,
+    /// Attempts that came to nothing.
+    pub refused: u64,
+    /// Values that ended because their memory changed.
+    pub changed: u64,
+    /// Values that ended for want of room, or because a newer one overlaps them.
+    pub pushed_out: u64,
+    /// Times when everything was forgotten because too much had happened.
+    pub lost: u64,
+}
+
+enum Source {
+    Monitor(&'static Monitor),
+    Blind,
+    Refused(&'static str),
+}
+
+/// Calm for ever.
+static BLIND: AtomicU64 = AtomicU64::new(2);
+/// As in a child.
+static NONE: AtomicU64 = AtomicU64::new(0);
+
+/// Values for ranges of addresses; `V` is what was dear to find out. Belongs to one owner at a time; many caches share the monitor.
+pub struct Cache<V> {
+    /// That of the source. First: the hot path.
+    sequence: &'static AtomicU64,
+    /// Its number when the changes were last taken.
+    seen: u64,
+    ranges: Ranges<(Watch, V)>,
+    recent: Recent,
+    source: Source,
+    depends: Depends,
+    ended: Vec<V>,
+    counts: Counts,
+}
+
+impl<V> Cache<V> {
+    /// An empty one. Where there is no userfaultfd it stays empty; [`refusal`](Self::refusal) says why.
+    pub fn new(budget: Budget, depends: Depends, oversight: Oversight) -> Cache<V> {
+        let source = match (oversight, Monitor::get()) {
+            (Oversight::Blind, _) => Source::Blind,
+            (Oversight::Monitored, Ok(monitor)) => Source::Monitor(monitor),
+            (Oversight::Monitored, Err(why)) => Source::Refused(why),
+        };
+        let sequence = match &source {
+            Source::Monitor(monitor) => monitor.sequence(),
+            Source::Blind => &BLIND,
+            Source::Refused(_) => &NONE,
+        };
+        // In doubt: as before the changes that are being read.
+        let seen = sequence.load(Ordering::Acquire).max(2) & !1;
+        let (ranges, recent) = (Ranges::new(budget), Recent::default());
+        Cache { sequence, seen, ranges, recent, source, depends, ended: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Why nothing is cached, in words.
+    pub fn refusal(&self) -> Option<&str> {
+        match &self.source {
+            Source::Monitor(monitor) => monitor.refusal(),
+            Source::Blind => None,
+            Source::Refused(why) => Some(why),
+        }
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Ranges and bytes that are cached.
+    pub fn size(&self) -> (usize, usize) {
+        (self.ranges.len(), self.ranges.bytes())
+    }
+
+    /// Whether something is known of the `len` bytes at `start`: a number for [`at`](Self::at), good until the next call.
+    #[inline]
+    pub fn find(&mut self, start: usize, len: usize) -> Option<usize> {
+        let found = if self.sequence.load(Ordering::Acquire) == self.seen || self.catch_up() {
+            start.checked_add(len).filter(|end| *end > start).and_then(|end| self.ranges.find(&(start..end)))
+        } else {
+            self.counts.in_doubt += 1;
+            None
+        };
+        match found {
+            Some(_) => self.counts.hits += 1,
+            None => self.counts.misses += 1,
+        }
+        found
+    }
+
+    /// What was found: the range that is known, and its value.
+    #[inline]
+    pub fn at(&self, found: usize) -> (Range<usize>, &V) {
+        let (range, (_, value)) = self.ranges.at(found);
+        (range, value)
+    }
+
+    /// After a hit in memory that other threads unmap and map: whether the answer still held when this was asked, calls that
+    /// have not returned included (ADR 0015, first exception). One system call.
+    pub fn settled(&self) -> bool {
+        match &self.source {
+            Source::Monitor(monitor) => monitor.settled() && self.sequence.load(Ordering::Acquire) == self.seen,
+            Source::Blind => true,
+            Source::Refused(_) => false,
+        }
+    }
+
+    /// After a miss: whether a buffer that starts at `start` was used before and is worth [`fill`](Self::fill)ing. A few ns.
+    #[inline]
+    pub fn again(&mut self, start: usize) -> bool {
+        self.recent.again(start >> 12)
+    }
+
+    /// [`fill`](Self::fill) came to nothing, or was not worth trying, for a buffer that starts at `start`: to be tried less often.
+    pub fn give_up(&mut self, start: usize) {
+        self.counts.refused += 1;
+        self.recent.refused(start >> 12);
+    }
+
+    /// Watches a range of whole pages, *then* finds out its value, and keeps that for the range if nothing happened meanwhile. `start`:
+    /// of the buffer that this is for. Values that overlap it end. Whether it is kept.
+    pub fn fill(&mut self, start: usize, range: Range<usize>, make: impl FnOnce() -> Option<V>) -> bool {
+        if range.is_empty() || !self.ranges.fits(range.len()) || !self.tend() {
+            return false;
+        }
+        let Some(watch) = self.watch(range.clone()) else { return false };
+        let made = make();
+        // A change under way may have begun before the watch: its news would come after the value, and end it without need.
+        let settled = self.settled();
+        let Some(value) = made else {
+            self.unwatch(&watch);
+            return false;
+        };
+        if !settled {
+            self.unwatch(&watch);
+            self.ended.push(value);
+            return false;
+        }
+        let mut out = Vec::new();
+        self.ranges.insert(range, (watch, value), |_, entry| out.push(entry));
+        self.counts.pushed_out += out.len() as u64;
+        for (watch, value) in out {
+            self.unwatch(&watch);
+            self.ended.push(value);
+        }
+        self.counts.filled += 1;
+        self.recent.done(start >> 12);
+        true
+    }
+
+    fn watch(&self, range: Range<usize>) -> Option<Watch> {
+        match &self.source {
+            Source::Monitor(monitor) => monitor.watch(range),
+            Source::Blind => Some(Watch::none(range)),
+            Source::Refused(_) => None,
+        }
+    }
+
+    fn unwatch(&self, watch: &Watch) {
+        if let Source::Monitor(monitor) = &self.source {
+            monitor.unwatch(watch);
+        }
+    }
+
+    /// Takes what happened. False: it is in doubt, or there is no monitor. One load if nothing happened.
+    #[inline]
+    pub fn tend(&mut self) -> bool {
+        self.sequence.load(Ordering::Acquire) == self.seen || self.catch_up()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self) -> bool {
+        let Source::Monitor(monitor) = self.source else { return false };
+        let (ranges, depends) = (&mut self.ranges, self.depends);
+        let mut out = Vec::new();
+        let since = monitor.since(self.seen, |kind, range| {
+            if kind != Kind::Emptied || depends == Depends::OnPages {
+                ranges.remove(&range, |_, entry| out.push(entry));
+            }
+        });
+        let now = match since {
+            Since::Told(now) => now,
+            Since::Lost(now) => {
+                self.counts.lost += 1;
+                self.ranges.clear(|_, entry| out.push(entry));
+                now
+            }
+            Since::InDoubt | Since::Elsewhere => return false,
+        };
+        self.seen = now;
+        self.counts.changed += out.len() as u64;
+        for (watch, value) in out {
+            self.unwatch(&watch);
+            self.ended.push(value);
+        }
+        true
+    }
+
+    /// A value that is not cached any more, to be undone: late, when it suits.
+    pub fn ended(&mut self) -> Option<V> {
+        self.ended.pop()
+    }
+
+    /// Ends everything.
+    pub fn clear(&mut self) {
+        let mut out = Vec::new();
+        self.ranges.clear(|_, entry| out.push(entry));
+        for (watch, value) in out {
+            self.unwatch(&watch);
+            self.ended.push(value);
+        }
+    }
+}
+
+impl<V> Drop for Cache<V> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

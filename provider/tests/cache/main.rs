@@ -1,0 +1,124 @@
+//! The registration cache against the truth: what is in memory, and what who follows its answers reads.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `space.rs` | addresses to do things to, stamps in them, and the check of an answer |
+//! | `single.rs` | one thread: unmap, map over, move, resize, empty, brk, fork, exec, stack, heap |
+//! | `threads.rs` | the same from other threads, between look-ups and during them |
+//!
+//! Every part runs in a process of its own, also with other allocators preloaded, as an ordinary user, and without a monitor.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod single;
+mod space;
+mod threads;
+
+use common::{process, watchdog};
+use rustmx::cache::Oversight;
+use rustmx::cache::exports::{BUDGET, Exports};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+/// Not a test of its own: what the copies of this program do.
+#[test]
+fn role() {
+    let Some(words) = process::role() else { return };
+    let _dog = watchdog("cache role", 150);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [part, oversight, amount] = words[..] else { panic!("no such role: {words:?}") };
+    let oversight = if oversight == "blind" { Oversight::Blind } else { Oversight::Monitored };
+    let amount: usize = amount.parse().expect("a number");
+    let exports = Exports::new(BUDGET, oversight);
+    assert_eq!(exports.refusal(), None);
+    let (seen, stale) = match part {
+        "single" => {
+            let mut torture = single::Torture::new(exports, 7);
+            torture.run(amount);
+            (torture.counts(), torture.seen.stale + u64::from(torture.seen.hits == 0))
+        }
+        "crowd" => threads::crowd(exports, amount as u64, 7),
+        "reuse" => threads::reuse(exports, amount),
+        _ => panic!("no such part: {part}"),
+    };
+    process::say(&format!("{part} {seen}"));
+    process::say(&format!("stale {stale}"));
+}
+
+/// How another process runs a part: what is preloaded, and as whom.
+#[derive(Default)]
+struct How {
+    preload: Option<PathBuf>,
+    user: Option<u32>,
+}
+
+/// Runs a part; answers how many stale answers it found (one more if it found nothing at all).
+#[track_caller]
+fn run(part: &str, oversight: &str, amount: usize, how: &How) -> u64 {
+    let mut command = process::command("role", &format!("{part} {oversight} {amount}"));
+    if let Some(library) = &how.preload {
+        command.env("LD_PRELOAD", library);
+    }
+    if let Some(user) = how.user {
+        command.uid(user).gid(user);
+    }
+    let ended = command.output().expect("a copy of this program");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let lines: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix('@')).collect();
+    let stale = lines.iter().find_map(|line| line.strip_prefix("stale ")).and_then(|n| n.parse().ok());
+    for line in lines {
+        println!("{} {oversight}: {line}", how.preload.as_deref().unwrap_or(Path::new("libc")).display());
+    }
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{part} {oversight}: {}\n{said}\n{errors}", ended.status);
+    stale.expect("a number")
+}
+
+const SINGLE: usize = 6000;
+const CROWD: usize = 2000;
+const REUSE: usize = 3000;
+
+fn all(how: &How) {
+    assert_eq!(run("single", "monitored", SINGLE, how), 0, "stale answers");
+    assert_eq!(run("crowd", "monitored", CROWD, how), 0, "stale answers");
+    assert_eq!(run("reuse", "monitored", REUSE, how), 0, "stale answers");
+}
+
+#[test]
+fn nothing_stale_is_ever_found() {
+    all(&How::default());
+}
+
+/// Debian's `libjemalloc2` and `libtcmalloc-minimal4`.
+fn library(name: &str) -> Option<PathBuf> {
+    let arch = std::env::consts::ARCH;
+    let places = [format!("/usr/lib/{arch}-linux-gnu"), "/usr/lib64".into(), "/usr/lib".into()];
+    places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists())
+}
+
+#[test]
+fn with_other_allocators() {
+    for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        match library(name) {
+            Some(path) => all(&How { preload: Some(path), ..How::default() }),
+            None => println!("{name} is not installed (ci/setup.sh): not tried"),
+        }
+    }
+}
+
+#[test]
+fn as_an_ordinary_user() {
+    if !rustix::process::geteuid().is_root() {
+        // Then all the others are.
+        return;
+    }
+    all(&How { user: Some(65534), ..How::default() });
+}
+
+/// The tests see what the monitor is for.
+#[test]
+fn without_the_monitor_stale_answers_are_found() {
+    for part in ["single", "crowd", "reuse"] {
+        assert!(run(part, "blind", 600, &How::default()) > 0, "{part} cannot fail");
+    }
+}
