@@ -187,9 +187,9 @@ impl Endpoint {
             let _ = writeln!(
                 text,
                 "{head},\"operation\":{operation},\"peers\":{peers},\"from\":{from},\"to\":{to},\"protocol\":{way},\"how\":{what},\
-                 \"forced\":{},\"by\":{},\"count\":{count},\"bytes\":{bytes}}}",
-                w.origin == Origin::Forced,
-                quoted(w.origin.name())
+                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}}}",
+                quoted(w.origin.name()),
+                w.origin == Origin::Forced
             );
         }
         for r in refused {

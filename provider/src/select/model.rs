@@ -101,6 +101,9 @@ pub struct Curve {
     points: Vec<Point>,
 }
 
+/// Widest spread that is kept; twice a time says as little as a thousand times.
+pub const MOST_SPREAD: f64 = 1e3;
+
 /// Most points of a curve.
 pub const MOST_POINTS: usize = 64;
 
@@ -114,7 +117,7 @@ impl Curve {
             return Err(format!("{} points; 1 to {MOST_POINTS} make a curve", points.len()));
         }
         for p in &points {
-            if !(1..=MAX_MSG).contains(&p.size) || !(1e-3..=1e15).contains(&p.ns) || !(0.0..=1e3).contains(&p.spread) {
+            if !(1..=MAX_MSG).contains(&p.size) || !(1e-3..=1e15).contains(&p.ns) || !(0.0..=MOST_SPREAD).contains(&p.spread) {
                 return Err(format!("the point {}, {}, {} is no size, time and spread", p.size, p.ns, p.spread));
             }
         }

@@ -76,10 +76,11 @@ impl Limits {
     /// Who says how a size goes of which nothing is forced.
     fn origin(&self, len: usize, measured: bool) -> Origin {
         let taken = |way: &Way| self.can(*way, len) && !self.may(*way, len);
+        let choice = Way::CARRIERS.iter().filter(|w| self.can(**w, len)).count() > 1;
         match measured {
             _ if Way::CARRIERS.iter().any(taken) => Origin::Set,
-            true => Origin::Profile,
-            false => Origin::Shipped,
+            true if choice => Origin::Profile,
+            _ => Origin::Shipped,
         }
     }
 

@@ -14,8 +14,9 @@ const FORMAT: u32 = 1;
 /// The file's text.
 pub(super) fn write(profile: &Profile) -> String {
     let Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model } = profile;
-    let mut out =
-        String::from("# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n");
+    let mut out = String::from(
+        "# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n",
+    );
     let _ = writeln!(out, "format = {FORMAT}\n\n[key]");
     let _ = writeln!(out, "processor = {}\nkernel = {}", quoted(&machine.processor), quoted(&machine.kernel));
     let _ = writeln!(out, "cores = {}", machine.cores);

@@ -1,0 +1,200 @@
+//! `rustmx tune`: measures this machine as `compare` does, and keeps what it found as a profile (`select/profile.rs` of the engine), by
+//! which the provider chooses protocols from then on.
+
+use crate::bench::{Asked, Cell, Results, WAYS, Way, measure};
+use crate::figures::median;
+use crate::report::{percent, time};
+use crate::rows::{self, Row};
+use crate::{Failure, environment, report};
+use rustmx::config::profile::ProfileChoice;
+use rustmx::config::show_bytes;
+use rustmx::select::model::{About, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::profile::{Key, Profile, own_path};
+use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
+use rustmx::{Config, INJECT_MAX};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fewer sizes, rounds and messages: seconds, and a table that keeps the default where these cannot tell.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print what was found and save nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One JSON object on standard output instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Where to save the profile, instead of FI_RUSTMX_PROFILE or the user's own place.
+    #[arg(long, value_name = "PATH", conflicts_with = "dry_run")]
+    pub output: Option<PathBuf>,
+}
+
+/// Sizes at which two ways differ, but by less than they vary.
+#[derive(Debug, PartialEq, Serialize)]
+struct Undecided {
+    /// First and last size.
+    from: usize,
+    to: usize,
+    /// What the table keeps.
+    kept: &'static str,
+    /// What was quicker in the medians.
+    quicker: &'static str,
+    /// By how much at most, as a part of its time.
+    by: f64,
+}
+
+/// All that is told.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// Where it was saved.
+    saved: Option<&'a Path>,
+    table: Vec<Row>,
+    undecided: Vec<Undecided>,
+    #[serde(flatten)]
+    results: &'a Results,
+}
+
+/// Sizes to measure: powers of two, and between them where borders are likely.
+fn sizes(quick: bool) -> Vec<usize> {
+    let last = if quick { 20 } else { 24 };
+    let mut sizes: Vec<usize> = (6..=last).map(|shift| 1usize << shift).collect();
+    if !quick {
+        sizes.extend((11..=18).map(|shift| 3usize << shift));
+    }
+    sizes.sort_unstable();
+    sizes
+}
+
+/// # Errors
+/// What keeps it from being measured or saved, and what helps.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let (config, ignored) = environment::read();
+    ignored.iter().for_each(|what| eprintln!("rustmx: {what}"));
+    let path = match options.dry_run {
+        true => None,
+        false => Some(destination(options, &config)?),
+    };
+    let sizes = sizes(options.quick);
+    // Short messages go inline, and nothing is to be chosen there; they are measured to be shown.
+    let wanted = |way: Way, size: usize| (way == Way::Inline) == (size <= INJECT_MAX);
+    let rounds = if options.quick { 5 } else { 25 };
+    let mut results = measure(&Asked { sizes: &sizes, sources: Source::ALL, rounds, quick: options.quick, wanted }, &config)?;
+    let model = model(&results)?;
+    let tuned = Tuned::messages(&model);
+    // What the user set or forced for now is not what the machine is like: the profile is judged without.
+    let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
+    let shipped = Selection::new(&plain, record_max(&plain));
+    let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
+    for &source in Source::ALL {
+        results.find_crossovers(source);
+        results.find_regret(source, "the default", |size| shipped.row(size).way());
+        results.find_regret(source, "this profile", |size| table.row(size).way());
+    }
+    let undecided = undecided(&results, tuned, &table);
+    let table = rows::rows(&plain, Some(tuned));
+    if let Some(path) = &path {
+        let handover_ns = median(&results.handover_ns);
+        let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
+        profile.save(path).map_err(|e| format!("cannot save {} ({e}); choose another place by --output", path.display()))?;
+    }
+    let report = Report { saved: path.as_deref(), table, undecided, results: &results };
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
+    } else {
+        print!("{}", text(&report));
+    }
+    Ok(())
+}
+
+/// Where the profile goes; asked before anything is measured.
+fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
+    match (&options.output, &config.profile) {
+        (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),
+        (Some(path), _) => Ok(path.clone()),
+        (None, ProfileChoice::File(path)) => Ok(path.clone()),
+        (None, _) => own_path().ok_or_else(|| {
+            "neither XDG_CONFIG_HOME nor HOME says where to save the profile; name a place by --output, or use --dry-run".into()
+        }),
+    }
+}
+
+/// What was measured, as the engine takes it.
+fn model(results: &Results) -> Result<Model, Failure> {
+    let mut model = Model::default();
+    for way in WAYS {
+        for &source in Source::ALL {
+            let cells = results.cells.iter().filter(|c| c.source == Some(source) && c.way == way.name());
+            let point = |c: &Cell| Point { size: c.size, ns: c.median_ns, spread: c.spread.min(MOST_SPREAD) };
+            let points: Vec<Point> = cells.map(point).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
+            Curve::new(points)
+                .and_then(|curve| model.add(about, curve))
+                .map_err(|why| format!("what was measured is no profile: {why}"))?;
+        }
+    }
+    Ok(model)
+}
+
+/// Where the table keeps a way although another one was quicker: its lead is within what the rounds differ.
+fn undecided(results: &Results, tuned: Tuned, table: &Selection) -> Vec<Undecided> {
+    let mut found: Vec<Undecided> = Vec::new();
+    for size in results.memcpy.iter().map(|c| c.size) {
+        let kept = table.row(size).way();
+        let measured = |way: &Way| results.cells.iter().any(|c| c.size == size && c.way == way.name());
+        let means = WAYS.into_iter().filter(measured).filter_map(|w| Some((w, tuned.model.mean(tuned.case, w, size)?)));
+        let Some((quicker, best)) = means.min_by(|a, b| a.1.ln.total_cmp(&b.1.ln)) else { continue };
+        let Some(mine) = tuned.model.mean(tuned.case, kept, size) else { continue };
+        let by = (mine.ln - best.ln).exp_m1();
+        if quicker == kept || by <= MIN_GAIN {
+            continue;
+        }
+        let (kept, quicker) = (kept.name(), quicker.name());
+        match found.last_mut().filter(|u| (u.kept, u.quicker) == (kept, quicker)) {
+            Some(last) => (last.to, last.by) = (size, last.by.max(by)),
+            None => found.push(Undecided { from: size, to: size, kept, quicker, by }),
+        }
+    }
+    found
+}
+
+fn text(report: &Report) -> String {
+    let mut out = report::text(report.results);
+    let mut say = |line: String| out.extend([line.as_str(), "\n"]);
+    say(format!("\nThe table by what was measured (memory copies at {}):", copy_rate(report.results)));
+    say(rows::text(&report.table));
+    for u in &report.undecided {
+        say(format!(
+            "Too noisy to tell from {} to {}: {} was up to {} quicker than {}, which is within what the rounds differ; {} stays.",
+            show_bytes(u.from as u64),
+            show_bytes(u.to as u64),
+            u.quicker,
+            percent(u.by),
+            u.kept,
+            u.kept
+        ));
+    }
+    match report.saved {
+        Some(path) => {
+            say(format!("Saved as {}.", path.display()));
+            if own_path().as_deref() != Some(path) {
+                say(format!("It is used with FI_RUSTMX_PROFILE={}.", path.display()));
+            }
+        }
+        None => say("Nothing was saved (--dry-run).".into()),
+    }
+    out
+}
+
+/// What one process copies by itself, where most of it is in no cache.
+fn copy_rate(results: &Results) -> String {
+    let last = results.memcpy.last().filter(|c| c.median_ns > 0.0);
+    last.map_or("an unknown rate".into(), |c| {
+        format!("{:.1} GB/s, {} in {}", c.size as f64 / c.median_ns, show_bytes(c.size as u64), time(c.median_ns))
+    })
+}
