@@ -160,11 +160,13 @@ struct Bench {
     first: Partner,
     second: Partner,
     quick: bool,
+    /// Names memory that both processes can map.
+    line: String,
 }
 
 impl Bench {
-    fn open(asked: &Asked, cores: [usize; 2]) -> Result<Bench, Failure> {
-        let mut bench = Bench { first: Partner::start("first")?, second: Partner::start("second")?, quick: asked.quick };
+    fn open(asked: &Asked, cores: [usize; 2], line: String) -> Result<Bench, Failure> {
+        let mut bench = Bench { first: Partner::start("first")?, second: Partner::start("second")?, quick: asked.quick, line };
         let longest = asked.sizes.last().copied().unwrap_or(1);
         let ways = WAYS.map(Way::name).join(" ");
         let names = bench.first.ask(&format!("open {} {} {ways}", cores[0], longest))?;
@@ -191,9 +193,10 @@ impl Bench {
         parsed.ok_or_else(|| format!("a started process said `{said}`"))
     }
 
-    fn hand_over(&mut self, path: &str) -> Result<f64, Failure> {
-        self.second.ask(&format!("line {path}"))?;
-        self.first.ask(&format!("line {path}"))?.parse().map_err(|_| "no time of a hand-over".into())
+    fn hand_over(&mut self) -> Result<f64, Failure> {
+        let command = format!("line {}", self.line);
+        self.second.ask(&command)?;
+        self.first.ask(&command)?.parse().map_err(|_| "no time of a hand-over".into())
     }
 }
 
@@ -242,17 +245,10 @@ struct Times {
     turned: u64,
 }
 
-/// Measures everything once; `line` names memory that both processes can map.
-fn round(
-    bench: &mut Bench,
-    asked: &Asked,
-    tasks: &[Task],
-    line: &str,
-    times: &mut Times,
-    bar: &ProgressBar,
-) -> Result<(), Failure> {
+/// Measures everything once.
+fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, bar: &ProgressBar) -> Result<(), Failure> {
     let backwards = times.empty_ns.len() % 2 == 1;
-    times.handover_ns.push(bench.hand_over(line)?);
+    times.handover_ns.push(bench.hand_over()?);
     let (empty, _) = bench.cell(Way::Inline, 0, 50, false)?;
     times.empty_ns.push(empty / 2.0);
     for (size, copied) in asked.sizes.iter().zip(&mut times.copied) {
@@ -280,10 +276,10 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let kernel = explain::ask_kernel()?;
     let copies = kernel.reads != [false; 2];
     let tasks = tasks(asked, config, copies);
-    let mut bench = Bench::open(asked, cores)?;
     let (fd, _map) =
         rustmx::sys::memfd::create("rustmx-bench", 4096, false).map_err(|e| format!("cannot make shared memory ({e})"))?;
     let line = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
+    let mut bench = Bench::open(asked, cores, line)?;
     let bar = ProgressBar::new((asked.rounds * tasks.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {eta} left") {
         bar.set_style(style);
@@ -292,7 +288,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let mut times = Times { took, copied, handover_ns: Vec::new(), empty_ns: Vec::new(), turned: 0 };
     for number in 1..=asked.rounds {
         bar.set_message(format!("round {number} of {}", asked.rounds));
-        round(&mut bench, asked, &tasks, &line, &mut times, &bar)?;
+        round(&mut bench, asked, &tasks, &mut times, &bar)?;
     }
     bar.finish_and_clear();
     let mut missing = Vec::new();
