@@ -200,7 +200,8 @@ impl Bench {
     }
 }
 
-fn longest(way: Way, config: &Config) -> usize {
+/// The longest message that a way carries.
+pub(crate) fn longest(way: Way, config: &Config) -> usize {
     match way {
         Way::Inline => INJECT_MAX,
         Way::Eager => record_max(config).min(usize::from(u16::MAX)),

@@ -1,7 +1,7 @@
 //! `rustmx tune`: measures this machine as `compare` does, and keeps what it found as a profile (`select/profile.rs` of the engine), by
 //! which the provider chooses protocols from then on.
 
-use crate::bench::{Asked, Cell, Results, WAYS, Way, measure};
+use crate::bench::{Asked, Cell, Results, WAYS, Way, longest, measure};
 use crate::figures::median;
 use crate::report::{percent, time};
 use crate::rows::{self, Row};
@@ -57,14 +57,16 @@ struct Report<'a> {
     results: &'a Results,
 }
 
-/// Sizes to measure: powers of two, and between them where borders are likely.
-fn sizes(quick: bool) -> Vec<usize> {
+/// Sizes to measure: powers of two, between them where borders are likely, and the longest that goes in one record.
+fn sizes(quick: bool, record: usize) -> Vec<usize> {
     let last = if quick { 20 } else { 24 };
     let mut sizes: Vec<usize> = (6..=last).map(|shift| 1usize << shift).collect();
+    sizes.push(record);
     if !quick {
         sizes.extend((11..=18).map(|shift| 3usize << shift));
     }
     sizes.sort_unstable();
+    sizes.dedup();
     sizes
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         true => None,
         false => Some(destination(options, &config)?),
     };
-    let sizes = sizes(options.quick);
+    let sizes = sizes(options.quick, longest(Way::Eager, &config));
     // Short messages go inline, and nothing is to be chosen there; they are measured to be shown.
     let wanted = |way: Way, size: usize| (way == Way::Inline) == (size <= INJECT_MAX);
     let rounds = if options.quick { 5 } else { 25 };
@@ -197,4 +199,66 @@ fn copy_rate(results: &Results) -> String {
     last.map_or("an unknown rate".into(), |c| {
         format!("{:.1} GB/s, {} in {}", c.size as f64 / c.median_ns, show_bytes(c.size as u64), time(c.median_ns))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Machine;
+
+    /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
+    fn results(ways: &[(Way, f64)], spread: f64) -> Results {
+        let sizes = [16usize << 10, 32 << 10, 64 << 10];
+        let cell = |source, way, size, ns: f64| Cell { source, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
+        let all = sizes.iter().flat_map(|size| Source::ALL.iter().map(move |source| (*size, *source)));
+        let cells = all.flat_map(|(size, source)| ways.iter().map(move |(w, ns)| cell(Some(source), w.name(), size, *ns)));
+        Results {
+            machine: Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() },
+            rounds: 1,
+            handover_ns: vec![100.0],
+            empty_ns: vec![200.0],
+            unsteady: Vec::new(),
+            missing: Vec::new(),
+            kernel_copies: true,
+            cells: cells.collect(),
+            memcpy: sizes.map(|size| cell(None, "memcpy", size, 50.0)).into(),
+            crossovers: Vec::new(),
+            regret: Vec::new(),
+        }
+    }
+
+    fn told(ways: &[(Way, f64)], spread: f64) -> (Way, Vec<Undecided>) {
+        let results = results(ways, spread);
+        let model = model(&results).expect("sound");
+        let tuned = Tuned { model: &model, case: rustmx::select::model::Case::MESSAGE };
+        let table = Selection::tuned(&Config::default(), 6000, Some(tuned));
+        (table.row(32 << 10).way(), undecided(&results, tuned, &table))
+    }
+
+    #[test]
+    fn where_noise_decides_the_default_stays_and_that_is_told() {
+        let times = [(Way::Stream, 1000.0), (Way::Alone, 1300.0), (Way::Shared, 1250.0)];
+        assert_eq!(told(&times, 0.01), (Way::Stream, Vec::new()));
+        let (kept, undecided) = told(&times, 0.8);
+        assert_eq!((kept, undecided.len()), (Way::Alone, 1));
+        let u = &undecided[0];
+        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 64 << 10, "alone", "stream"));
+        assert!((u.by - 0.3).abs() < 1e-9);
+        assert!(told(&[(Way::Stream, 1000.0), (Way::Alone, 1030.0)], 0.01).1.is_empty(), "too little to speak of");
+    }
+
+    #[test]
+    fn spreads_of_any_width_are_kept() {
+        assert!(model(&results(&[(Way::Alone, 5.0)], 1e9)).is_ok());
+        assert_eq!(model(&results(&[], 0.0)).expect("sound").curves().len(), 0);
+    }
+
+    #[test]
+    fn sizes_ascend_and_reach_the_end_of_a_record() {
+        for quick in [true, false] {
+            let sizes = sizes(quick, 6056);
+            assert!(sizes.windows(2).all(|p| p[0] < p[1]) && sizes.contains(&6056) && sizes[0] <= INJECT_MAX);
+            assert!(sizes.len() <= rustmx::select::model::MOST_POINTS);
+        }
+    }
 }

@@ -92,7 +92,8 @@ impl<'a> Tuned<'a> {
     /// Messages from private memory to processes of this host.
     pub fn messages(model: &'a Model) -> Tuned<'a> {
         // Any two ranks share a core where there is but one for all.
-        let cores = cpu::quota().map_or(cpu::online(), |quota| quota.min(cpu::online()));
+        let online = cpu::online();
+        let cores = cpu::quota().map_or(online, |quota| quota.min(online));
         Tuned { model, case: Case { crowded: cores < 2, ..Case::MESSAGE } }
     }
 }

@@ -155,8 +155,10 @@ impl Standing {
     pub fn says(&self) -> (LogLevel, String) {
         const SHIPPED: &str = "the table of protocols is the shipped one";
         match self {
-            Standing::InForce(path, _) => {
-                (LogLevel::Info, format!("the table of protocols is made by the profile {}", path.display()))
+            Standing::InForce(path, profile) => {
+                const REFUSED: &str = " (measured where the kernel did not copy between processes: of that it says nothing)";
+                let but = if profile.kernel_copies { "" } else { REFUSED };
+                (LogLevel::Info, format!("the table of protocols is made by the profile {}{but}", path.display()))
             }
             Standing::Off => (LogLevel::Info, format!("FI_RUSTMX_PROFILE=off: {SHIPPED}")),
             Standing::None(Some(path)) => {

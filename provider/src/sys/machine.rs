@@ -1,7 +1,8 @@
 //! What kind of machine this is, in words that do not change while it is the same one: what measured times depend on.
 
 use super::cpu;
-use std::fs::read_to_string;
+use std::fs::{File, read_to_string};
+use std::io::Read;
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Machine {
 
 /// This one, as far as /proc and /sys tell.
 pub fn here() -> Machine {
-    let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let info = first_core();
     let maker = || first_line("/sys/hypervisor/type").or_else(|| first_line("/sys/class/dmi/id/sys_vendor"));
     Machine {
         processor: processor(&info),
@@ -26,6 +27,14 @@ pub fn here() -> Machine {
         cores: cpu::online(),
         hypervisor: if is_virtual(&info) { maker() } else { Some("none".into()) },
     }
+}
+
+/// What /proc/cpuinfo says of the first core or few: all of it would be megabytes on a large machine.
+fn first_core() -> String {
+    let mut bytes = Vec::new();
+    // As far as it could be read.
+    let _ = File::open("/proc/cpuinfo").and_then(|file| file.take(8 << 10).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn first_line(path: &str) -> Option<String> {

@@ -198,7 +198,9 @@ fn what_is_no_profile_is_refused_and_the_shipped_table_stays() {
     refused("others than its owner");
     std::fs::remove_file(place.file()).expect("removed");
     small().save(&place.file()).expect("saved");
-    assert!(Standing::look(&config).tuned().is_some());
+    assert!(Standing::look(&config).tuned().is_some() && !Standing::look(&config).says().1.contains("kernel"));
+    Profile { kernel_copies: false, ..small() }.save(&place.file()).expect("saved");
+    assert!(Standing::look(&config).says().1.contains("where the kernel did not copy"));
     assert!(matches!(Standing::look(&Config { profile: ProfileChoice::Off, ..config }), Standing::Off));
 }
 
