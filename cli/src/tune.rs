@@ -57,12 +57,14 @@ struct Report<'a> {
     results: &'a Results,
 }
 
-/// Sizes to measure: powers of two, between them where borders are likely, and the longest that goes in one record.
+/// Sizes to measure: powers of two, between them where borders are likely, and the longest that goes in one record. The longest of all is
+/// beyond most caches in any case: what is best there is taken for best from there on.
 fn sizes(quick: bool, record: usize) -> Vec<usize> {
-    let last = if quick { 20 } else { 24 };
-    let mut sizes: Vec<usize> = (6..=last).map(|shift| 1usize << shift).collect();
+    let mut sizes: Vec<usize> = (6..=24).map(|shift| 1usize << shift).collect();
     sizes.push(record);
-    if !quick {
+    if quick {
+        sizes.retain(|size| ![1 << 21, 1 << 23].contains(size));
+    } else {
         sizes.extend((11..=18).map(|shift| 3usize << shift));
     }
     sizes.sort_unstable();
@@ -97,18 +99,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let undecided = undecided(&results, tuned, &table);
     let table = rows::rows(&plain, Some(tuned));
-    if let Some(path) = &path {
-        let handover_ns = median(&results.handover_ns);
-        let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
-        profile.save(path).map_err(|e| format!("cannot save {} ({e}); choose another place by --output", path.display()))?;
-    }
-    let report = Report { saved: path.as_deref(), table, undecided, results: &results };
+    let handover_ns = median(&results.handover_ns);
+    let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
+    let save = |path: &PathBuf| {
+        let why = |e| format!("cannot save {} ({e}); choose another place by --output", path.display());
+        profile.save(path).map_err(why)
+    };
+    let saved = path.as_ref().map_or(Ok(()), save);
+    // What took a minute is shown also if it cannot be kept.
+    let at = path.as_deref().filter(|_| saved.is_ok());
+    let report = Report { saved: at, table, undecided, results: &results };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
     } else {
         print!("{}", text(&report));
     }
-    Ok(())
+    saved
 }
 
 /// Where the profile goes; asked before anything is measured.
@@ -188,7 +194,7 @@ fn text(report: &Report) -> String {
                 say(format!("It is used with FI_RUSTMX_PROFILE={}.", path.display()));
             }
         }
-        None => say("Nothing was saved (--dry-run).".into()),
+        None => say("Nothing was saved.".into()),
     }
     out
 }
@@ -258,7 +264,7 @@ mod tests {
         for quick in [true, false] {
             let sizes = sizes(quick, 6056);
             assert!(sizes.windows(2).all(|p| p[0] < p[1]) && sizes.contains(&6056) && sizes[0] <= INJECT_MAX);
-            assert!(sizes.len() <= rustmx::select::model::MOST_POINTS);
+            assert!(sizes.len() <= rustmx::select::model::MOST_POINTS && sizes.last() == Some(&(16 << 20)));
         }
     }
 }

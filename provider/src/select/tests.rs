@@ -226,7 +226,19 @@ mod tuned {
     fn without_the_kernel_nobody_asks_it() {
         let rows = rows(&[("cma", "never"), ("syscall_min", "64k")]);
         assert!(rows.iter().all(|r| !r.1.needs_kernel()), "{rows:?}");
-        assert_eq!(at(&rows, 1 << 20), (Way::Stream, Origin::Profile));
+        assert_eq!(at(&rows, 1 << 20), (Way::Stream, Origin::Shipped), "no other way is in question");
+        assert_eq!(at(&rows, 512), (Way::Eager, Origin::Profile));
+    }
+
+    #[test]
+    fn short_messages_go_inline_whatever_was_measured() {
+        let mut model = Model::default();
+        add(&mut model, Way::Inline, &[(64, 900.0, 0.01), (128, 900.0, 0.01)]);
+        add(&mut model, Way::Eager, &[(64, 100.0, 0.01), (4096, 100.0, 0.01)]);
+        add(&mut model, Way::Stream, &[(64, 50.0, 0.01), (4096, 500.0, 0.01)]);
+        let table = Selection::tuned(&Config::default(), 6000, Some(Tuned { model: &model, case: Case::MESSAGE }));
+        let first = table.rows()[0];
+        assert_eq!((first.way(), first.up_to, first.origin, table.inline_below), (Way::Inline, 232, Origin::Shipped, 233));
     }
 
     proptest! {
@@ -269,6 +281,9 @@ mod tuned {
                 }
                 let whole = |n: u64| n as usize;
                 let long = eager.map_or(4096, whole).min(record).max(INJECT_MAX);
+                if !r.is_forced() {
+                    prop_assert_eq!(r.way() == Way::Inline, r.from <= INJECT_MAX, "{} in {}", r.from, table);
+                }
                 if r.is_forced() || r.up_to <= INJECT_MAX {
                     continue;
                 }

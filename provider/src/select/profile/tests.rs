@@ -141,6 +141,7 @@ fn each_mistake_of_a_text_is_told() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes system calls that miri does not know")]
 fn what_holds_elsewhere_is_left_there() {
     let place = Place::new("elsewhere");
     let stands = |change: &dyn Fn(&mut Profile), config: &Config| {
@@ -173,6 +174,7 @@ fn what_holds_elsewhere_is_left_there() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes system calls that miri does not know")]
 fn what_is_no_profile_is_refused_and_the_shipped_table_stays() {
     let place = Place::new("refused");
     let config = place.config();
@@ -222,6 +224,7 @@ impl LogSink for Ears {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes system calls that miri does not know")]
 fn a_process_looks_once_and_says_so_once() {
     static UNHEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
     fn unheard(text: &str) {
