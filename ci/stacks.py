@@ -17,7 +17,9 @@ LIBRARIES = ROOT / "target/release"
 STARTED = time.monotonic()
 UNSTEADY = 4 / 3  # a round in which the hand-over of a cache line moved by more is discarded
 
-RUSTMX = {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARIES), "FI_RUSTMX_STATS": "1"}
+RUSTMX = {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARIES), "FI_RUSTMX_STATS": "1",
+          # The shipped table, unless a profile is named: figures of two machines are to be compared.
+          "FI_RUSTMX_PROFILE": os.environ.get("FI_RUSTMX_PROFILE", "off")}
 UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi"]
 NETMOD = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}

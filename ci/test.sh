@@ -25,6 +25,8 @@ failures=()
 export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
+# Tests are of the shipped table, whatever this user measured.
+export FI_RUSTMX_PROFILE=off
 
 all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites)
 
@@ -45,7 +47,7 @@ describe() {
     aarch64) echo "the workspace compiles for aarch64" ;;
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     build) echo "the release library" ;;
-    cli) echo "the command rustmx as it is shipped: explain, and a short comparison with its page" ;;
+    cli) echo "the command rustmx as it is shipped: explain, a short comparison with its page, a short tune and its table" ;;
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
@@ -162,8 +164,10 @@ step_build() { cargo build --release -p rustmx-fi; }
 step_cli() {
   local command=$CARGO_TARGET_DIR/release/rustmx page=$logs/compare.html
   cargo build --release -p rustmx-cli && "$command" explain || return
-  [ "$(nproc)" -ge 2 ] || skip "rustmx compare needs two cores" || return
-  "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page"
+  [ "$(nproc)" -ge 2 ] || skip "rustmx compare and rustmx tune need two cores" || return
+  "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page" || return
+  "$command" tune --quick --output "$logs/profile.toml" &&
+    FI_RUSTMX_PROFILE=$logs/profile.toml "$command" explain | tee "$logs/tuned.txt" && grep -q '(profile)' "$logs/tuned.txt"
 }
 
 step_papers() {

@@ -18,7 +18,7 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Config, Log, LogLevel, LogSubsystem};
+use rustmx::{Config, Log, LogLevel, LogSubsystem, Profiles};
 use std::sync::{Arc, Once, OnceLock};
 
 /// Our version, as libfabric compares it.
@@ -55,6 +55,8 @@ unsafe impl Sync for Libfabric {}
 pub(crate) struct Start {
     pub(crate) config: Arc<Config>,
     pub(crate) log: Log,
+    /// Looked for when the first endpoint is opened.
+    pub(crate) profiles: Arc<Profiles>,
 }
 
 static START: OnceLock<Start> = OnceLock::new();
@@ -71,7 +73,7 @@ fn begin(libfabric: Option<Libfabric>) -> Start {
     log.say(LogLevel::Info, LogSubsystem::Core, || {
         format!("rustmx {} loaded (API up to {}.{})", env!("CARGO_PKG_VERSION"), CHECKED_AGAINST >> 16, CHECKED_AGAINST & 0xffff)
     });
-    Start { config, log }
+    Start { config, log, profiles: Arc::new(Profiles::new(|text| eprintln!("rustmx: {text}"))) }
 }
 
 /// Provider structures, by the base address of the libfabric that has them.

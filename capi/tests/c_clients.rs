@@ -3,6 +3,9 @@
 
 mod support;
 
+use rustmx::config::force::Way;
+use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::profile::{Key, Profile};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -100,6 +103,40 @@ fn messages_with_little_room() {
         c.env(p.env(), p.limits().expect("a number").0);
     }
     says_ok(&mut c);
+}
+
+/// A job with a profile: it makes the table, said once a process; one that makes no sense costs a line.
+#[test]
+fn a_profile_makes_the_table() {
+    let place = scratch("profile");
+    let file = place.join("profile.toml");
+    let mut model = Model::default();
+    for (way, ns) in [(Way::Eager, 900.0), (Way::Stream, 300.0), (Way::Alone, 500.0), (Way::Shared, 500.0)] {
+        for &source in Source::ALL {
+            let points = [256, 1 << 20].map(|size| Point { size, ns, spread: 0.01 });
+            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
+            model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
+        }
+    }
+    let key = Key::here(&rustmx::Config::default());
+    Profile { key, kernel_copies: true, handover_ns: 100.0, model }.save(&file).expect("saved");
+    let program = build("messages", "profile", &["-lfabric"]);
+    let mut command = stock(&program);
+    let shown = text(&run(command.env("FI_RUSTMX_PROFILE", &file).env("FI_LOG_LEVEL", "info"), LIMIT));
+    let mut processes: Vec<&str> =
+        shown.lines().filter(|l| l.contains("made by the profile")).filter_map(|l| l.split(':').nth(1)).collect();
+    let said = processes.len();
+    processes.sort_unstable();
+    processes.dedup();
+    assert!(said >= 2 && said == processes.len(), "once a process:\n{shown}");
+    let row = |l: &&str| l.contains("233 .. max") && l.contains("stream") && l.contains("(profile)");
+    assert!(shown.lines().any(|l| row(&l)), "{shown}");
+    std::fs::write(&file, "format = 7\n").expect("written");
+    let out = run(stock(&program).env("FI_RUSTMX_PROFILE", &file), LIMIT);
+    let shown = text(&out);
+    assert!(out.status.success() && shown.contains("OK\n"), "{shown}");
+    let told: Vec<&str> = shown.lines().filter(|l| l.starts_with("rustmx: the profile ")).collect();
+    assert!(told.len() == said && told[0].contains("its format is 7"), "{shown}");
 }
 
 /// The libfabric that programs here are linked with.

@@ -1,12 +1,17 @@
-//! `rustmx explain`: the select table for this machine and environment, and what the kernel allows between two processes of this user.
+//! `rustmx explain`: the select table for this machine and environment, who says so, and what the kernel allows between two processes of
+//! this user.
 
-use crate::compare::{WAYS, Way, forced};
+use crate::bench::forced;
 use crate::partner::Partner;
+use crate::rows::{self, Row};
 use crate::{Failure, environment};
 use rustmx::Config;
+use rustmx::config::force::Way;
+use rustmx::select::profile::Standing;
 use rustmx::select::{Selection, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// Command line.
 #[derive(clap::Args)]
@@ -14,27 +19,6 @@ pub(crate) struct Options {
     /// One JSON object on standard output.
     #[arg(long)]
     json: bool,
-}
-
-/// A row of the select table.
-#[derive(Serialize)]
-struct Row {
-    from: usize,
-    /// `None`: as long as a message can be.
-    to: Option<usize>,
-    protocol: &'static str,
-    way: &'static str,
-    how: &'static str,
-    forced: bool,
-}
-
-/// A way that messages can be made to go, and which sizes it carries then.
-#[derive(Serialize)]
-struct Carrier {
-    way: &'static str,
-    from: usize,
-    /// `None`: as long as a message can be.
-    to: Option<usize>,
 }
 
 /// What the kernel said.
@@ -46,32 +30,57 @@ pub(crate) struct Kernel {
     pub says: Vec<String>,
 }
 
+/// What became of the profile.
+#[derive(Serialize)]
+struct Told {
+    /// In one word.
+    state: &'static str,
+    path: Option<PathBuf>,
+    /// In a sentence.
+    says: String,
+}
+
+impl Told {
+    fn of(standing: &Standing) -> Told {
+        let (state, path) = match standing {
+            Standing::InForce(path, _) => ("in force", Some(path)),
+            Standing::Off => ("off", None),
+            Standing::None(path) => ("none", path.as_ref()),
+            Standing::Elsewhere(path, _) => ("elsewhere", Some(path)),
+            Standing::Refused(path, _) => ("refused", Some(path)),
+        };
+        Told { state, path: path.cloned(), says: standing.says().1 }
+    }
+}
+
+/// A way that messages can be made to go, and which sizes it carries then.
+#[derive(Serialize)]
+struct Carrier {
+    way: &'static str,
+    from: usize,
+    /// `None`: as long as a message can be.
+    to: Option<usize>,
+}
+
+impl Carrier {
+    /// The sizes of a way if it is forced for all that it carries.
+    fn of(way: Way, config: &Config) -> Option<Carrier> {
+        let selection = Selection::new(&forced(way, config), record_max(config));
+        let mut rows = selection.rows().iter().filter(|r| r.is_forced());
+        let first = rows.next()?;
+        let last = rows.last().unwrap_or(first);
+        Some(Carrier { way: way.name(), from: first.from, to: (last.up_to != MAX_MSG).then_some(last.up_to) })
+    }
+}
+
 #[derive(Serialize)]
 struct Explanation {
     settings: Vec<String>,
     ignored: Vec<String>,
+    profile: Told,
     table: Vec<Row>,
     ways: Vec<Carrier>,
     kernel: Kernel,
-}
-
-fn table(config: &Config) -> Vec<Row> {
-    let selection = Selection::new(config, record_max(config));
-    let row = |r: &rustmx::select::Row| Row {
-        from: r.from,
-        to: (r.up_to != MAX_MSG).then_some(r.up_to),
-        protocol: r.proto.name(),
-        way: r.way().name(),
-        how: r.what(),
-        forced: r.forced,
-    };
-    selection.rows().iter().map(row).collect()
-}
-
-/// The sizes of a way if it is forced for all that it carries.
-fn carrier(way: Way, config: &Config) -> Option<Carrier> {
-    let rows: Vec<Row> = table(&forced(way, config)).into_iter().filter(|r| r.forced).collect();
-    Some(Carrier { way: way.name(), from: rows.first()?.from, to: rows.last()?.to })
 }
 
 /// Tries what two processes of a job would: each reads a word of the other's memory.
@@ -121,13 +130,11 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
 /// If the kernel cannot be asked.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
-    let explanation = Explanation {
-        settings: environment::settings(&config),
-        ignored,
-        table: table(&config),
-        ways: WAYS.into_iter().filter_map(|way| carrier(way, &config)).collect(),
-        kernel: ask_kernel()?,
-    };
+    let standing = Standing::look(&config);
+    let table = rows::rows(&config, standing.tuned());
+    let settings = environment::settings(&config);
+    let ways = Way::CARRIERS.into_iter().chain([Way::Mapped]).filter_map(|way| Carrier::of(way, &config)).collect();
+    let explanation = Explanation { settings, ignored, profile: Told::of(&standing), table, ways, kernel: ask_kernel()? };
     if options.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
         println!("{text}");
@@ -139,7 +146,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !explanation.settings.is_empty() {
         println!("Settings: {}\n", explanation.settings.join(" "));
     }
-    println!("Messages by size in bytes:\n{}", Selection::new(&config, record_max(&config)));
+    println!("Profile: {}\n", explanation.profile.says);
+    println!("Messages by size in bytes:\n{}", rows::text(&explanation.table));
     println!("Two processes of this user:");
     for what in &explanation.kernel.says {
         println!("  {what}");

@@ -4,12 +4,16 @@
 //! |---|---|
 //! | `environment.rs` | the configuration that the environment asks for |
 //! | `explain.rs` | `rustmx explain` |
-//! | `compare.rs` | `rustmx compare`: what is measured, in which order |
+//! | `bench.rs` | what is measured, in which order, between which processes |
+//! | `compare.rs` | `rustmx compare`: every way over all sizes, and what rules cost |
+//! | `tune.rs` | `rustmx tune`: what was measured becomes a profile |
+//! | `rows.rs` | the select table with what its rows cost |
 //! | `partner.rs` | processes that this one starts and talks to |
 //! | `node.rs`, `work.rs` | an endpoint of the engine; what a started process does |
 //! | `figures.rs` | medians, crossovers, regret: arithmetic only |
 //! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
 
+mod bench;
 mod compare;
 mod environment;
 mod explain;
@@ -18,6 +22,8 @@ mod node;
 mod page;
 mod partner;
 mod report;
+mod rows;
+mod tune;
 mod work;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +48,9 @@ enum Command {
     /// Measures every protocol over message sizes, between two processes pinned to two cores.
     #[command(after_help = EXIT_CODES)]
     Compare(compare::Options),
+    /// Measures this machine and keeps what it found as a profile, by which the provider chooses protocols from then on.
+    #[command(after_help = EXIT_CODES)]
+    Tune(tune::Options),
     /// What this program starts itself as.
     #[command(hide = true)]
     Partner {
@@ -57,6 +66,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Explain(options) => explain::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Tune(options) => tune::run(&options),
         Command::Partner { role } => work::run(&role),
     };
     match done {

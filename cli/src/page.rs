@@ -1,7 +1,7 @@
 //! The results of `rustmx compare` as one page that needs nothing else: tables, and plots as SVG.
 
 use crate::Failure;
-use crate::compare::{Results, Source, WAYS};
+use crate::bench::{Results, Source, WAYS};
 use crate::figures::median;
 use crate::report::{percent, source, sources, time};
 use plotters::prelude::*;

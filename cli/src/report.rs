@@ -1,6 +1,6 @@
 //! The results of `rustmx compare` as text for people.
 
-use crate::compare::{Results, Source, WAYS};
+use crate::bench::{Results, Source, WAYS};
 use crate::figures::median;
 use rustmx::config::show_bytes;
 use std::fmt::Write;

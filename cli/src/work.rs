@@ -10,7 +10,7 @@
 //! ```
 
 use crate::Failure;
-use crate::compare::{Way, carried, forced};
+use crate::bench::{Way, carried, forced};
 use crate::figures::median;
 use crate::node::{Buffer, Node};
 use rustix::thread::{CpuSet, sched_setaffinity};

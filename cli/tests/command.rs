@@ -3,17 +3,22 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 
 fn rustmx(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
     for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("FI_RUSTMX_")) {
         command.env_remove(name);
     }
-    command.args(args);
+    // No profile but those that a test makes.
+    command.env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR")).args(args);
     command
 }
 
+/// Those that measure take turns: each wants two cores for itself.
 fn run(mut command: Command) -> (Output, String, String) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     let out = command.output().expect("runs");
     let (said, told) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     (out, said, told)
@@ -25,7 +30,7 @@ fn cores() -> usize {
 
 #[test]
 fn every_command_has_help_and_exit_codes() {
-    for args in [&["--help"][..], &["explain", "--help"], &["compare", "--help"]] {
+    for args in [&["--help"][..], &["explain", "--help"], &["compare", "--help"], &["tune", "--help"]] {
         let (out, said, _) = run(rustmx(args));
         assert!(out.status.success() && said.contains("Usage: rustmx") && said.contains("Exit codes:"), "{said}");
         assert!(!said.contains("partner"), "{said}");
@@ -113,6 +118,113 @@ fn a_page_and_numbers_of_a_short_comparison() {
     for words in ["message size (bytes", "time one way (µs)", "rate (GB/s)", "fresh source buffer", "reused source buffer"] {
         assert!(html.contains(words), "{words}");
     }
+}
+
+/// A file of its own for a test, which is not there yet.
+fn scratch(name: &str) -> std::path::PathBuf {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+fn explained(profile: &std::path::Path, more: &[(&str, &str)]) -> Value {
+    let mut command = rustmx(&["explain", "--json"]);
+    command.env("FI_RUSTMX_PROFILE", profile).envs(more.iter().copied());
+    let (out, said, told) = run(command);
+    assert!(out.status.success(), "{told}");
+    serde_json::from_str(&said).expect("JSON")
+}
+
+/// Who says how a size goes, by which way.
+fn said_of(all: &Value, size: u64) -> (String, String) {
+    let rows = all["table"].as_array().expect("rows");
+    let row = rows.iter().rev().find(|r| r["from"].as_u64() <= Some(size)).expect("from 0");
+    (row["by"].as_str().expect("a word").into(), row["way"].as_str().expect("a word").into())
+}
+
+#[test]
+fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
+    if cores() < 2 {
+        let (out, _, told) = run(rustmx(&["tune", "--quick", "--dry-run"]));
+        assert!(out.status.code() == Some(1) && told.contains("two cores are needed"), "{told}");
+        return println!("the rest is skipped: this process may use one core");
+    }
+    let path = scratch("tuned");
+    let (out, said, told) = run(rustmx(&["tune", "--quick", "--json", "--output", path.to_str().expect("text")]));
+    assert!(out.status.success(), "{told}");
+    let tuned: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(tuned["saved"].as_str(), path.to_str());
+    let all = explained(&path, &[]);
+    assert_eq!((&all["profile"]["state"], &all["table"]), (&"in force".into(), &tuned["table"]), "the table that was promised");
+    assert_eq!((said_of(&all, 0).0.as_str(), said_of(&all, 512).0.as_str()), ("default", "profile"));
+    for row in all["table"].as_array().expect("rows").iter().filter(|r| r["by"] == "profile") {
+        let costs = row["cost"].as_array().expect("costs");
+        assert!(costs.len() == 2 && costs.iter().all(|c| c["from_ns"].as_f64() > Some(0.0) && c["spread"].is_f64()), "{row}");
+    }
+    for rule in ["the default", "this profile"] {
+        assert_eq!(tuned["regret"].as_array().expect("rules").iter().filter(|r| r["rule"] == rule).count(), 2);
+    }
+    // Who says otherwise, and where it does not fit.
+    let set = explained(&path, &[("FI_RUSTMX_SYSCALL_MIN", "16k")]);
+    assert_eq!(said_of(&set, 9 << 10), ("set".into(), "stream".into()));
+    let forced = explained(&path, &[("FI_RUSTMX_PROTOCOL", "stream")]);
+    assert_eq!(said_of(&forced, 1 << 20), ("forced".into(), "stream".into()));
+    let elsewhere = explained(&path, &[("FI_RUSTMX_RING_SIZE", "64k")]);
+    assert_eq!((&elsewhere["profile"]["state"], said_of(&elsewhere, 512).0.as_str()), (&"elsewhere".into(), "default"));
+    assert!(elsewhere["profile"]["says"].as_str().is_some_and(|s| s.contains("FI_RUSTMX_RING_SIZE=64k")), "{elsewhere}");
+    // One that makes no sense is refused.
+    std::fs::write(&path, "format = 1\nkey = [").expect("written");
+    let refused = explained(&path, &[]);
+    assert_eq!((&refused["profile"]["state"], said_of(&refused, 512).0.as_str()), (&"refused".into(), "default"));
+    assert!(refused["profile"]["says"].as_str().is_some_and(|s| s.contains("line 2 is no TOML")), "{refused}");
+    assert_eq!(explained(std::path::Path::new("off"), &[])["profile"]["state"], "off");
+    std::fs::remove_file(&path).expect("removed");
+}
+
+#[test]
+fn a_profile_has_its_place_with_the_users_configuration() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let home = scratch("home");
+    let tune = |args: &[&str]| {
+        let mut command = rustmx(&[&["tune", "--quick"], args].concat());
+        command.env_remove("XDG_CONFIG_HOME").env("HOME", &home);
+        run(command)
+    };
+    let (out, said, told) = tune(&["--dry-run"]);
+    assert!(out.status.success() && said.contains("Nothing was saved") && !home.exists(), "{said}{told}");
+    let path = home.join(".config/rustmx/profile.toml");
+    let (out, said, told) = tune(&[]);
+    assert!(out.status.success() && said.contains(&format!("Saved as {}.", path.display())), "{said}{told}");
+    assert!(said.contains("The table by what was measured") && said.contains("Regret"), "{said}");
+    let mut command = rustmx(&["explain"]);
+    command.env_remove("XDG_CONFIG_HOME").env("HOME", &home);
+    let (_, said, _) = run(command);
+    assert!(said.contains("made by the profile") && said.contains("(profile)") && said.contains("source: "), "{said}");
+    let mut command = rustmx(&["explain"]);
+    command.env("XDG_CONFIG_HOME", home.join("other")).env("HOME", &home);
+    let (_, said, _) = run(command);
+    assert!(said.contains("no profile") && said.contains("rustmx tune") && !said.contains("(profile)"), "{said}");
+    std::fs::remove_dir_all(&home).expect("removed");
+}
+
+#[test]
+fn tune_says_before_it_measures_where_it_cannot_save() {
+    let (out, _, told) = run(rustmx(&["tune", "--output", env!("CARGO_TARGET_TMPDIR")]));
+    assert!(out.status.code() == Some(1) && told.contains("is a directory"), "{told}");
+    let mut command = rustmx(&["tune"]);
+    command.env_remove("XDG_CONFIG_HOME").env_remove("HOME");
+    let (out, _, told) = run(command);
+    assert!(out.status.code() == Some(1) && told.contains("--output") && told.contains("--dry-run"), "{told}");
+    let (out, _, _) = run(rustmx(&["tune", "--dry-run", "--output", "x"]));
+    assert_eq!(out.status.code(), Some(2));
+    if cores() < 2 {
+        return println!("the rest is skipped: this process may use one core");
+    }
+    let (out, said, told) = run(rustmx(&["tune", "--quick", "--output", "/proc/none/profile.toml"]));
+    assert!(out.status.code() == Some(1) && told.contains("choose another place by --output"), "{told}");
+    assert!(said.contains("The table by what was measured") && said.contains("Nothing was saved"), "{said}");
 }
 
 /// Every tag that opens is closed, in order; text has no stray brackets.

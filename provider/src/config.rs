@@ -5,8 +5,10 @@
 //! shows itself.
 
 pub mod force;
+pub mod profile;
 
 use force::Forced;
+use profile::ProfileChoice;
 
 /// How a parameter's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +56,12 @@ macro_rules! table {
         pub struct Config {
             $( $(#[doc = $help])+ pub $field: u64, )*
             $( $(#[doc = $text_help])+ pub $text: $type, )*
+            /// Which of them the user named, also where the value is the default: what was said goes before what was measured.
+            pub given: Given,
         }
 
         impl Default for Config {
-            fn default() -> Self { Config { $( $field: $default, )* $( $text: Default::default(), )* } }
+            fn default() -> Self { Config { $( $field: $default, )* $( $text: Default::default(), )* given: Given(0) } }
         }
 
         /// Every tunable, in the order the documentation lists them.
@@ -124,6 +128,19 @@ table! {
     texts {
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
         protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped";
+        /// The file of measured costs that `rustmx tune` writes, from which the table of protocols is made where no parameter says otherwise.
+        profile: ProfileChoice, "nothing (the user's own, `rustmx/profile.toml` in the configuration directory), a path, or off";
+    }
+}
+
+/// Parameters that a user named: a bit for each row of [`PARAMS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given(u32);
+
+impl Config {
+    /// Whether the user says what a parameter is to be: named it, or a test or a tool changed it.
+    pub fn says(&self, name: &str) -> bool {
+        PARAMS.iter().any(|p| p.name == name && p.is_set(self))
     }
 }
 
@@ -160,12 +177,19 @@ impl Param {
         }
     }
 
-    /// Whether `config` says something else than the default.
+    /// Whether `config` says something else than the default, or a user named the parameter.
     pub fn is_set(&self, config: &Config) -> bool {
-        match self.place {
+        let differs = match self.place {
             Place::Number { default, get, .. } => get(config) != default,
             Place::Text { get, .. } => !get(config).is_empty(),
-        }
+        };
+        differs || config.given.0 & self.bit() != 0
+    }
+
+    /// This row's bit of [`Given`].
+    fn bit(&self) -> u32 {
+        const { assert!(PARAMS.len() <= 32) };
+        PARAMS.iter().position(|p| std::ptr::eq(p, self)).map_or(0, |at| 1 << at)
     }
 
     fn show(&self, value: u64) -> String {
@@ -192,6 +216,7 @@ impl Param {
     /// # Errors
     /// A sentence for the user. Then `config` has the default, or what of a list makes sense.
     pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
+        config.given.0 &= !self.bit();
         let (default, min, max, set) = match self.place {
             Place::Number { default, min, max, set, .. } => (default, min, max, set),
             Place::Text { set, .. } => {
@@ -202,6 +227,7 @@ impl Param {
         match self.parse(text) {
             Some(v) if (min..=max).contains(&v) => {
                 set(config, v);
+                config.given.0 |= self.bit();
                 Ok(())
             }
             _ => {
@@ -302,6 +328,8 @@ mod tests {
             }
             assert!(!p.help.is_empty() && p.help.ends_with('.'), "{}", p.name);
         }
+        assert!(c.says("syscall_min") && c.says("spin") && !c.says("protocol"), "named, with the default's value");
+        c.given = Given::default();
         assert_eq!(c, Config::default());
     }
 
@@ -312,7 +340,7 @@ mod tests {
         assert_eq!(c.ring_size, 65536);
         for bad in ["1", "99g", "x", "", "-1", "12kk", "18446744073709551615g"] {
             assert!(param("ring_size").parse_into(&mut c, bad).is_err(), "{bad}");
-            assert_eq!(c.ring_size, Config::default().ring_size, "{bad}");
+            assert!(!c.says("ring_size"), "{bad}");
         }
         param("yield_when_idle").parse_into(&mut c, "Never").expect("choice");
         assert_eq!(c.yield_when_idle, 1);

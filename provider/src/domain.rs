@@ -12,6 +12,7 @@ use crate::log::Log;
 use crate::peer::av::AddressVector;
 use crate::peer::name::Name;
 use crate::region::{Region, Regions};
+use crate::select::profile::Profiles;
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{fork, membarrier};
@@ -74,11 +75,17 @@ impl Domain {
         Domain::at_venue(config, log, clock, Arc::new(Host))
     }
 
+    /// The same domain, the tables of its endpoints made by what was measured here, if something was.
+    pub fn with_profiles(mut self, profiles: Arc<Profiles>) -> Domain {
+        self.around.profiles = profiles;
+        self
+    }
+
     /// An empty domain that takes its time from `clock`, and whose endpoints meet others at `venue`.
     pub fn at_venue(config: Arc<Config>, log: Log, clock: Clock, venue: Arc<dyn Venue>) -> Domain {
         let owner = fork::own();
         let yields = Yields::of(&config);
-        let around = Surroundings { clock, venue };
+        let around = Surroundings { clock, venue, profiles: Arc::new(Profiles::off()) };
         Domain {
             owner,
             config,

@@ -49,6 +49,7 @@ pub use self::{
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     protocol::one_sided::MAX_PLACES,
     region::Region,
+    select::profile::Profiles,
     stats::Stats,
     sys::cpu::yield_core,
     sys::event::EventFd,

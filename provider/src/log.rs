@@ -1,5 +1,6 @@
 //! Where the engine's sentences go. The sink is libfabric's `fi_log` in the provider, memory in tests; there is no global logger.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 /// How urgent.
@@ -79,5 +80,31 @@ impl Log {
     /// Information about a connection.
     pub fn info(&self, text: impl FnOnce() -> String) {
         self.say(LogLevel::Info, LogSubsystem::EpCtrl, text);
+    }
+}
+
+/// A string as JSON and TOML have it: between quotation marks. What is told is ours, but names of endpoints and processors need not be.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_of_json_and_toml() {
+        assert_eq!(quoted("a\"b\\c\n\u{e9}"), "\"a\\\"b\\\\c\\u000a\u{e9}\"");
     }
 }

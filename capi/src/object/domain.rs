@@ -80,7 +80,7 @@ impl Domain {
             }
         };
         let start = crate::entry::start();
-        let engine = rustmx::Domain::new(start.config.clone(), start.log.clone());
+        let engine = rustmx::Domain::new(start.config.clone(), start.log.clone()).with_profiles(start.profiles.clone());
         // A thread of ours keeps no promise that the application gives for its own.
         let auto = progress == FI_PROGRESS_AUTO;
         let cell = Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN && !auto));

@@ -44,7 +44,8 @@ pub fn stock(program: impl AsRef<std::ffi::OsStr>) -> Command {
             c.env_remove(name);
         }
     }
-    c.env("FI_PROVIDER_PATH", provider_dir()).env("FI_PROVIDER", "rustmx");
+    // Nor the profile of whoever runs the tests.
+    c.env("FI_PROVIDER_PATH", provider_dir()).env("FI_PROVIDER", "rustmx").env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
     c
 }
 

@@ -28,6 +28,14 @@ impl Way {
     /// All of them.
     pub const ALL: [Way; 7] = [Way::Inline, Way::Eager, Way::Stream, Way::Syscall, Way::Alone, Way::Shared, Way::Mapped];
 
+    /// Those that a message goes by in the end: what is measured, compared and chosen from. `Syscall` is one of two of them.
+    pub const CARRIERS: [Way; 5] = [Way::Inline, Way::Eager, Way::Stream, Way::Alone, Way::Shared];
+
+    /// Whether the kernel does the copying, which it may refuse.
+    pub fn needs_kernel(self) -> bool {
+        matches!(self, Way::Syscall | Way::Alone | Way::Shared)
+    }
+
     /// Its name in lists.
     pub fn name(self) -> &'static str {
         match self {

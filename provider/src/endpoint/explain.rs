@@ -25,7 +25,7 @@ impl Endpoint {
         let forbidden = self.peers.get_mut(id).tally.take_returned(&self.selection);
         if forbidden && self.peers.get(id).refusal.is_none() {
             let why = self.ask_kernel(id);
-            let forced = self.selection.rows().iter().any(|r| r.proto == ProtoId::Syscall && r.forced);
+            let forced = self.selection.rows().iter().any(|r| r.proto == ProtoId::Syscall && r.is_forced());
             let name = self.peers.get(id).name;
             let text = || format!("messages to {name} go as streams, not by syscall: {why}");
             if forced {

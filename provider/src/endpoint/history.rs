@@ -4,6 +4,8 @@
 use super::Endpoint;
 use super::peers::Peer;
 use super::tally::{Deed, Tally, Why};
+use crate::log::quoted;
+use crate::select::Origin;
 use crate::types::{MAX_MSG, PeerId};
 use std::fmt::Write;
 
@@ -32,7 +34,7 @@ struct Went {
     sizes: (usize, usize),
     way: &'static str,
     what: &'static str,
-    forced: bool,
+    origin: Origin,
     tally: Tally,
 }
 
@@ -107,14 +109,14 @@ impl Endpoint {
             for (at, row) in self.selection.rows().iter().enumerate() {
                 let tally = sum(&|p| p.tally.of_row(at));
                 let sizes = (row.from, row.up_to);
-                let (way, what, forced) = (row.proto.name(), row.what(), row.forced);
-                all.push(Went { operation: "send", peers, sizes, way, what, forced, tally });
+                let (way, what, origin) = (row.proto.name(), row.what(), row.origin);
+                all.push(Went { operation: "send", peers, sizes, way, what, origin, tally });
             }
             for deed in Deed::ALL {
                 let (operation, way, what) = describe(deed);
                 let tally = sum(&|p| p.tally.of_deed(deed));
                 if tally.count > 0 {
-                    all.push(Went { operation, peers, sizes: (0, MAX_MSG), way, what, forced: false, tally });
+                    all.push(Went { operation, peers, sizes: (0, MAX_MSG), way, what, origin: Origin::Shipped, tally });
                 }
             }
         }
@@ -156,11 +158,11 @@ impl Endpoint {
         let _ = writeln!(text, "rustmx explain: process {}, endpoint {name}", std::process::id());
         for w in went {
             let (from, to) = (w.sizes.0, end(w.sizes.1));
-            let forced = if w.forced { " (forced)" } else { "" };
+            let said = w.origin.said();
             let Tally { count, bytes } = w.tally;
             let _ = writeln!(
                 text,
-                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{forced}",
+                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{said}",
                 w.operation, w.peers, w.way, w.what
             );
         }
@@ -186,8 +188,9 @@ impl Endpoint {
             let _ = writeln!(
                 text,
                 "{head},\"operation\":{operation},\"peers\":{peers},\"from\":{from},\"to\":{to},\"protocol\":{way},\"how\":{what},\
-                 \"forced\":{},\"count\":{count},\"bytes\":{bytes}}}",
-                w.forced
+                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}}}",
+                quoted(w.origin.name()),
+                w.origin == Origin::Forced
             );
         }
         for r in refused {
@@ -213,30 +216,9 @@ fn end_json(to: usize) -> String {
     if to == MAX_MSG { "null".into() } else { to.to_string() }
 }
 
-/// A string of JSON. What is told is ours, but names of endpoints need not be.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn strings_of_json() {
-        assert_eq!(quoted("a\"b\\c\n\u{e9}"), "\"a\\\"b\\\\c\\u000a\u{e9}\"");
-    }
 
     #[test]
     fn numbers_of_the_parameter() {

@@ -56,6 +56,7 @@ use crate::peer::av::{AddressVector, BoundVector};
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
 use crate::select::Selection;
+use crate::select::profile::Profiles;
 use crate::shm::bell::Bell;
 use crate::shm::{layout, segment};
 use crate::stats::Stats;
@@ -136,6 +137,8 @@ pub(crate) struct Surroundings {
     pub clock: Clock,
     /// Where it meets others.
     pub venue: Arc<dyn Venue>,
+    /// What was measured on it.
+    pub profiles: Arc<Profiles>,
 }
 
 /// An endpoint. See the module documentation.
@@ -170,11 +173,11 @@ pub struct Endpoint {
 impl Endpoint {
     /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
     pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
-        let Surroundings { clock, venue } = surroundings;
+        let Surroundings { clock, venue, profiles } = surroundings;
         let segment_bytes = segment::bytes_for(config.ring_size);
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
-            selection: Selection::new(&config, record_max),
+            selection: Selection::tuned(&config, record_max, profiles.standing(&config, &log).tuned()),
             terms: Terms::of(&config),
             report: Reporter::new(attr.source, index),
             attr,

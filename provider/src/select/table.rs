@@ -1,6 +1,8 @@
-//! Building the table: what the sizes of the configuration say, and over it what the user forces.
+//! Building the table: what the shipped sizes say, or measured costs (`plan.rs`) where there are some, within what the user set; and over
+//! it what the user forces.
 
-use super::{MAX_ROWS, Row};
+use super::plan::{Menu, plan};
+use super::{MAX_ROWS, Origin, Row, Tuned};
 use crate::config::Config;
 use crate::config::force::{Forced, Part, Way};
 use crate::types::{INJECT_MAX, MAX_MSG, ProtoId};
@@ -21,6 +23,15 @@ struct Limits {
     mapped: usize,
     mapped_share: usize,
     lend: bool,
+    given: Given,
+}
+
+/// Which of these sizes the user said.
+struct Given {
+    eager: bool,
+    syscall: bool,
+    share: bool,
+    mapped: bool,
 }
 
 impl Limits {
@@ -29,24 +40,59 @@ impl Limits {
         let record = record_max.min(usize::from(u16::MAX));
         let eager = bytes(config.eager_max).min(record).max(INJECT_MAX);
         let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
-        let mapped = bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG);
-        let (share, mapped_share) = (bytes(config.share_min), bytes(config.mapped_share_min));
-        Limits { eager, record, syscall, share, kernel: config.cma == 0, mapped, mapped_share, lend: config.lend != 2 }
+        let given = Given {
+            eager: config.says("eager_max"),
+            syscall: config.says("syscall_min"),
+            share: config.says("share_min"),
+            mapped: config.says("mapped_min") || config.says("mapped_share_min"),
+        };
+        let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0, config.lend != 2);
+        let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));
+        Limits { eager, record, syscall, share, kernel, mapped, mapped_share, lend, given }
     }
 
-    /// How a message goes that lies in memory which was lent; `None`: as any other.
-    fn lent(&self, len: usize, claim: Option<&Claim>) -> Option<Way> {
-        let mapped = claim.map_or(self.lend && len >= self.mapped, |c| c.way == Way::Mapped);
-        (mapped && len > INJECT_MAX).then_some(Way::Mapped)
-    }
-
-    /// How a message goes that nothing is said about.
+    /// How a message goes that nothing else is said about.
     fn plain(&self, len: usize) -> Way {
         match len {
             n if n <= INJECT_MAX => Way::Inline,
             n if n <= self.eager => Way::Eager,
-            n if n >= self.syscall && self.kernel => Way::Syscall,
+            n if n >= self.syscall && self.kernel && n >= self.share => Way::Shared,
+            n if n >= self.syscall && self.kernel => Way::Alone,
             _ => Way::Stream,
+        }
+    }
+
+    /// Whether a way is in question for a size: the engine can carry it so, and short messages have one way only.
+    fn can(&self, way: Way, len: usize) -> bool {
+        match way {
+            Way::Inline => len <= INJECT_MAX,
+            _ if len <= INJECT_MAX => false,
+            Way::Eager => len <= self.record,
+            Way::Stream => true,
+            Way::Syscall | Way::Alone | Way::Shared => self.kernel,
+            // Has rows of its own.
+            Way::Mapped => false,
+        }
+    }
+
+    /// Whether the sizes that the user set leave a way in question for a size. What [`plain`](Self::plain) says they always leave.
+    fn may(&self, way: Way, len: usize) -> bool {
+        let is = |wanted: bool, so: bool| wanted == so;
+        let eager = !self.given.eager || is(len <= self.eager, way == Way::Eager);
+        let silent = !self.given.syscall || !self.kernel || (self.given.eager && len <= self.eager);
+        let kernel = silent || is(len >= self.syscall, way.needs_kernel());
+        let share = !self.given.share || !way.needs_kernel() || is(len >= self.share, way == Way::Shared);
+        len <= INJECT_MAX || eager && kernel && share
+    }
+
+    /// Who says how a size goes of which nothing is forced.
+    fn origin(&self, len: usize, measured: bool) -> Origin {
+        let taken = |way: &Way| self.can(*way, len) && !self.may(*way, len);
+        let choice = Way::CARRIERS.iter().filter(|w| self.can(**w, len)).count() > 1;
+        match measured {
+            _ if Way::CARRIERS.iter().any(taken) => Origin::Set,
+            true if choice => Origin::Profile,
+            _ => Origin::Shipped,
         }
     }
 
@@ -76,7 +122,7 @@ impl Limits {
         }
     }
 
-    fn row(&self, from: usize, way: Way, forced: bool) -> Row {
+    fn row(&self, from: usize, way: Way, origin: Origin) -> Row {
         let (proto, shared) = match way {
             Way::Inline => (ProtoId::Inline, false),
             Way::Eager => (ProtoId::Eager, false),
@@ -86,13 +132,89 @@ impl Limits {
             Way::Shared => (ProtoId::Syscall, true),
             Way::Mapped => (ProtoId::Mapped, from >= self.mapped_share),
         };
-        Row { from, up_to: MAX_MSG, proto, shared, lent: way == Way::Mapped, forced }
+        Row { from, up_to: MAX_MSG, proto, shared, lent: way == Way::Mapped, origin }
+    }
+
+    /// The rows of a table of which nothing is forced.
+    fn unforced(&self, tuned: Option<Tuned>) -> Vec<Row> {
+        let mut borders = vec![0, INJECT_MAX + 1, self.eager + 1, self.record + 1, self.syscall, self.share];
+        borders.retain(|b| *b <= MAX_MSG);
+        borders.sort_unstable();
+        borders.dedup();
+        let shipped = || borders.iter().map(|from| (*from, self.plain(*from), false)).collect();
+        let steps: Vec<(usize, Way, bool)> = tuned.map_or_else(shipped, |tuned| {
+            let menu = Menu {
+                borders: &borders,
+                shipped: &|len| self.plain(len),
+                possible: &|way, len| self.can(way, len) && self.may(way, len),
+            };
+            plan(tuned.model, tuned.case, &menu, MOST_STEPS).0.into_iter().map(|s| (s.from, s.way, s.measured)).collect()
+        });
+        // A step may go on over sizes of which the user said something.
+        let mut rows = Vec::new();
+        for from in with_all(steps.iter().map(|s| s.0), &borders) {
+            let (_, way, measured) = steps[steps.partition_point(|s| s.0 <= from) - 1];
+            push(&mut rows, self.row(from, way, self.origin(from, measured)));
+        }
+        rows
+    }
+}
+
+/// The rows for messages in lent memory; where there is none, they go as others do.
+fn lent(limits: &Limits, claims: &[Claim]) -> Vec<Row> {
+    let mut borders = vec![limits.mapped, limits.mapped_share];
+    borders.extend(claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]));
+    borders.retain(|b| (INJECT_MAX + 1..=MAX_MSG).contains(b));
+    let mut rows: Vec<Row> = Vec::new();
+    for from in with_all([INJECT_MAX + 1].into_iter(), &borders) {
+        let claim = claims.iter().find(|c| c.sizes.contains(&from));
+        let origin = match claim {
+            Some(_) => Origin::Forced,
+            None if limits.given.mapped => Origin::Set,
+            None => Origin::Shipped,
+        };
+        let row = limits.row(from, Way::Mapped, origin);
+        let open = rows.last_mut().filter(|last| last.up_to == MAX_MSG);
+        if !claim.map_or(limits.lend && from >= limits.mapped, |c| c.way == Way::Mapped) {
+            if let Some(last) = open {
+                last.up_to = from - 1;
+            }
+        } else if open.is_some() {
+            push(&mut rows, row);
+        } else {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Most steps of a plan. Where the user set sizes, a step may become several rows: the borders of [`Limits`] are six.
+const MOST_STEPS: usize = 8;
+
+/// Both, ascending, each once.
+fn with_all(some: impl Iterator<Item = usize>, others: &[usize]) -> Vec<usize> {
+    let mut all: Vec<usize> = some.chain(others.iter().copied()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Adds a row that begins where the last one is to end, or makes that one longer.
+fn push(rows: &mut Vec<Row>, row: Row) {
+    match rows.last_mut() {
+        Some(last) if (last.proto, last.shared, last.origin) == (row.proto, row.shared, row.origin) => {}
+        Some(last) => {
+            last.up_to = row.from - 1;
+            rows.push(row);
+        }
+        None => rows.push(row),
     }
 }
 
 /// The rows, and the forced parts that are ignored with the reason of each.
-pub(super) fn build(config: &Config, record_max: usize) -> (Box<[Row]>, Vec<(String, String)>) {
-    const { assert!(MAX_ROWS > 5 + 2 + 2 * 2 * Forced::MOST) };
+pub(super) fn build(config: &Config, record_max: usize, tuned: Option<Tuned>) -> (Box<[Row]>, Vec<(String, String)>) {
+    // A forced part brings two borders to the one half and cuts a row of the other in two; or, if it is of lent memory, three to that half.
+    const { assert!(MAX_ROWS >= MOST_STEPS + 6 + 2 + 3 * Forced::MOST) };
     let limits = Limits::new(config, record_max);
     let (mut claims, mut refused): (Vec<Claim>, _) = (Vec::new(), Vec::new());
     for part in config.protocol.parts() {
@@ -104,42 +226,21 @@ pub(super) fn build(config: &Config, record_max: usize) -> (Box<[Row]>, Vec<(Str
             Err(why) => refused.push((part.to_string(), why)),
         }
     }
-    let mut borders = vec![0, INJECT_MAX + 1, limits.eager + 1, limits.syscall, limits.share, limits.mapped, limits.mapped_share];
-    borders.extend(claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]));
+    let unforced = limits.unforced(tuned);
+    let mut borders: Vec<usize> = claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]).collect();
+    borders.push(limits.share);
     borders.retain(|b| *b <= MAX_MSG);
-    borders.sort_unstable();
-    let plain = borders.iter().map(|&from| {
-        // Only lent memory can be mapped: for other messages of these sizes the rest of the list counts.
-        let claim = claims.iter().find(|c| c.way != Way::Mapped && c.sizes.contains(&from));
-        let (way, forced) = claim.map_or((limits.plain(from), false), |c| (c.way, true));
-        (from, Some((way, forced)))
-    });
-    let lent = borders.iter().map(|&from| {
-        let claim = claims.iter().find(|c| c.sizes.contains(&from));
-        (from, limits.lent(from, claim).map(|way| (way, claim.is_some())))
-    });
-    let mut rows = joined(&limits, plain);
-    rows.extend(joined(&limits, lent));
-    (rows.into(), refused)
-}
-
-/// The rows of ways that begin at these borders, in order, neighbours that are alike as one; where there is no way there is no row.
-fn joined(limits: &Limits, begins: impl Iterator<Item = (usize, Option<(Way, bool)>)>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for (from, way) in begins {
-        let row = way.map(|(way, forced)| limits.row(from, way, forced));
-        let last = rows.last_mut().filter(|last| last.up_to == MAX_MSG);
-        match (last, row) {
-            (Some(last), _) if last.from == from => {}
-            (Some(last), Some(row)) if (last.proto, last.shared, last.forced) == (row.proto, row.shared, row.forced) => {}
-            (Some(last), row) => {
-                last.up_to = from - 1;
-                rows.extend(row);
-            }
-            (None, row) => rows.extend(row),
-        }
+    for from in with_all(unforced.iter().map(|r| r.from), &borders) {
+        // Only lent memory can be mapped: for other messages of these sizes the rest of the list counts.
+        let row = match claims.iter().find(|c| c.way != Way::Mapped && c.sizes.contains(&from)) {
+            Some(claim) => limits.row(from, claim.way, Origin::Forced),
+            None => Row { from, up_to: MAX_MSG, ..unforced[unforced.partition_point(|r| r.from <= from) - 1] },
+        };
+        push(&mut rows, row);
     }
-    rows
+    rows.extend(lent(&limits, &claims));
+    (rows.into(), refused)
 }
 
 /// Whether others have every size of a claim.

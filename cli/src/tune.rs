@@ -1,0 +1,270 @@
+//! `rustmx tune`: measures this machine as `compare` does, and keeps what it found as a profile (`select/profile.rs` of the engine), by
+//! which the provider chooses protocols from then on.
+
+use crate::bench::{Asked, Cell, Results, WAYS, Way, longest, measure};
+use crate::figures::median;
+use crate::report::{percent, time};
+use crate::rows::{self, Row};
+use crate::{Failure, environment, report};
+use rustmx::config::profile::ProfileChoice;
+use rustmx::config::show_bytes;
+use rustmx::select::model::{About, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::profile::{Key, Profile, own_path};
+use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
+use rustmx::{Config, INJECT_MAX};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fewer sizes, rounds and messages: seconds, and a table that keeps the default where these cannot tell.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print what was found and save nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One JSON object on standard output instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Where to save the profile, instead of FI_RUSTMX_PROFILE or the user's own place.
+    #[arg(long, value_name = "PATH", conflicts_with = "dry_run")]
+    pub output: Option<PathBuf>,
+}
+
+/// Sizes at which two ways differ, but by less than they vary.
+#[derive(Debug, PartialEq, Serialize)]
+struct Undecided {
+    /// First and last size.
+    from: usize,
+    to: usize,
+    /// What the table keeps.
+    kept: &'static str,
+    /// What was quicker in the medians.
+    quicker: &'static str,
+    /// By how much at most, as a part of its time.
+    by: f64,
+}
+
+/// All that is told.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// Where it was saved.
+    saved: Option<&'a Path>,
+    table: Vec<Row>,
+    undecided: Vec<Undecided>,
+    #[serde(flatten)]
+    results: &'a Results,
+}
+
+/// Sizes to measure: powers of two, between them where borders are likely, and the longest that goes in one record. The longest of all is
+/// beyond most caches in any case: what is best there is taken for best from there on.
+fn sizes(quick: bool, record: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = (6..=24).map(|shift| 1usize << shift).collect();
+    sizes.push(record);
+    if quick {
+        sizes.retain(|size| ![1 << 21, 1 << 23].contains(size));
+    } else {
+        sizes.extend((11..=18).map(|shift| 3usize << shift));
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// # Errors
+/// What keeps it from being measured or saved, and what helps.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let (config, ignored) = environment::read();
+    ignored.iter().for_each(|what| eprintln!("rustmx: {what}"));
+    let path = match options.dry_run {
+        true => None,
+        false => Some(destination(options, &config)?),
+    };
+    let sizes = sizes(options.quick, longest(Way::Eager, &config));
+    // Short messages go inline, and nothing is to be chosen there; they are measured to be shown.
+    let wanted = |way: Way, size: usize| (way == Way::Inline) == (size <= INJECT_MAX);
+    let rounds = if options.quick { 5 } else { 25 };
+    let mut results = measure(&Asked { sizes: &sizes, sources: Source::ALL, rounds, quick: options.quick, wanted }, &config)?;
+    let model = model(&results)?;
+    let tuned = Tuned::messages(&model);
+    // What the user set or forced for now is not what the machine is like: the profile is judged without.
+    let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
+    let shipped = Selection::new(&plain, record_max(&plain));
+    let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
+    for &source in Source::ALL {
+        results.find_crossovers(source);
+        results.find_regret(source, "the default", |size| shipped.row(size).way());
+        results.find_regret(source, "this profile", |size| table.row(size).way());
+    }
+    let undecided = undecided(&results, tuned, &table);
+    let table = rows::rows(&plain, Some(tuned));
+    let handover_ns = median(&results.handover_ns);
+    let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
+    let save = |path: &PathBuf| {
+        let why = |e| format!("cannot save {} ({e}); choose another place by --output", path.display());
+        profile.save(path).map_err(why)
+    };
+    let saved = path.as_ref().map_or(Ok(()), save);
+    // What took a minute is shown also if it cannot be kept.
+    let at = path.as_deref().filter(|_| saved.is_ok());
+    let report = Report { saved: at, table, undecided, results: &results };
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
+    } else {
+        print!("{}", text(&report));
+    }
+    saved
+}
+
+/// Where the profile goes; asked before anything is measured.
+fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
+    match (&options.output, &config.profile) {
+        (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),
+        (Some(path), _) => Ok(path.clone()),
+        (None, ProfileChoice::File(path)) => Ok(path.clone()),
+        (None, _) => own_path().ok_or_else(|| {
+            "neither XDG_CONFIG_HOME nor HOME says where to save the profile; name a place by --output, or use --dry-run".into()
+        }),
+    }
+}
+
+/// What was measured, as the engine takes it.
+fn model(results: &Results) -> Result<Model, Failure> {
+    let mut model = Model::default();
+    for way in WAYS {
+        for &source in Source::ALL {
+            let cells = results.cells.iter().filter(|c| c.source == Some(source) && c.way == way.name());
+            let point = |c: &Cell| Point { size: c.size, ns: c.median_ns, spread: c.spread.min(MOST_SPREAD) };
+            let points: Vec<Point> = cells.map(point).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
+            Curve::new(points)
+                .and_then(|curve| model.add(about, curve))
+                .map_err(|why| format!("what was measured is no profile: {why}"))?;
+        }
+    }
+    Ok(model)
+}
+
+/// Where the table keeps a way although another one was quicker: its lead is within what the rounds differ.
+fn undecided(results: &Results, tuned: Tuned, table: &Selection) -> Vec<Undecided> {
+    let mut found: Vec<Undecided> = Vec::new();
+    for size in results.memcpy.iter().map(|c| c.size) {
+        let kept = table.row(size).way();
+        let measured = |way: &Way| results.cells.iter().any(|c| c.size == size && c.way == way.name());
+        let means = WAYS.into_iter().filter(measured).filter_map(|w| Some((w, tuned.model.mean(tuned.case, w, size)?)));
+        let Some((quicker, best)) = means.min_by(|a, b| a.1.ln.total_cmp(&b.1.ln)) else { continue };
+        let Some(mine) = tuned.model.mean(tuned.case, kept, size) else { continue };
+        let by = (mine.ln - best.ln).exp_m1();
+        if quicker == kept || by <= MIN_GAIN {
+            continue;
+        }
+        let (kept, quicker) = (kept.name(), quicker.name());
+        match found.last_mut().filter(|u| (u.kept, u.quicker) == (kept, quicker)) {
+            Some(last) => (last.to, last.by) = (size, last.by.max(by)),
+            None => found.push(Undecided { from: size, to: size, kept, quicker, by }),
+        }
+    }
+    found
+}
+
+fn text(report: &Report) -> String {
+    let mut out = report::text(report.results);
+    let mut say = |line: String| out.extend([line.as_str(), "\n"]);
+    say(format!("\nThe table by what was measured (memory copies at {}):", copy_rate(report.results)));
+    say(rows::text(&report.table));
+    for u in &report.undecided {
+        say(format!(
+            "Too noisy to tell from {} to {}: {} was up to {} quicker than {}, which is within what the rounds differ; {} stays.",
+            show_bytes(u.from as u64),
+            show_bytes(u.to as u64),
+            u.quicker,
+            percent(u.by),
+            u.kept,
+            u.kept
+        ));
+    }
+    match report.saved {
+        Some(path) => {
+            say(format!("Saved as {}.", path.display()));
+            if own_path().as_deref() != Some(path) {
+                say(format!("It is used with FI_RUSTMX_PROFILE={}.", path.display()));
+            }
+        }
+        None => say("Nothing was saved.".into()),
+    }
+    out
+}
+
+/// What one process copies by itself, where most of it is in no cache.
+fn copy_rate(results: &Results) -> String {
+    let last = results.memcpy.last().filter(|c| c.median_ns > 0.0);
+    last.map_or("an unknown rate".into(), |c| {
+        format!("{:.1} GB/s, {} in {}", c.size as f64 / c.median_ns, show_bytes(c.size as u64), time(c.median_ns))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Machine;
+
+    /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
+    fn results(ways: &[(Way, f64)], spread: f64) -> Results {
+        let sizes = [16usize << 10, 32 << 10, 64 << 10];
+        let cell = |source, way, size, ns: f64| Cell { source, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
+        let all = sizes.iter().flat_map(|size| Source::ALL.iter().map(move |source| (*size, *source)));
+        let cells = all.flat_map(|(size, source)| ways.iter().map(move |(w, ns)| cell(Some(source), w.name(), size, *ns)));
+        Results {
+            machine: Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() },
+            rounds: 1,
+            handover_ns: vec![100.0],
+            empty_ns: vec![200.0],
+            unsteady: Vec::new(),
+            missing: Vec::new(),
+            kernel_copies: true,
+            cells: cells.collect(),
+            memcpy: sizes.map(|size| cell(None, "memcpy", size, 50.0)).into(),
+            crossovers: Vec::new(),
+            regret: Vec::new(),
+        }
+    }
+
+    fn told(ways: &[(Way, f64)], spread: f64) -> (Way, Vec<Undecided>) {
+        let results = results(ways, spread);
+        let model = model(&results).expect("sound");
+        let tuned = Tuned { model: &model, case: rustmx::select::model::Case::MESSAGE };
+        let table = Selection::tuned(&Config::default(), 6000, Some(tuned));
+        (table.row(32 << 10).way(), undecided(&results, tuned, &table))
+    }
+
+    #[test]
+    fn where_noise_decides_the_default_stays_and_that_is_told() {
+        let times = [(Way::Stream, 1000.0), (Way::Alone, 1300.0), (Way::Shared, 1250.0)];
+        assert_eq!(told(&times, 0.01), (Way::Stream, Vec::new()));
+        let (kept, undecided) = told(&times, 0.8);
+        assert_eq!((kept, undecided.len()), (Way::Alone, 1));
+        let u = &undecided[0];
+        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 64 << 10, "alone", "stream"));
+        assert!((u.by - 0.3).abs() < 1e-9);
+        assert!(told(&[(Way::Stream, 1000.0), (Way::Alone, 1030.0)], 0.01).1.is_empty(), "too little to speak of");
+    }
+
+    #[test]
+    fn spreads_of_any_width_are_kept() {
+        assert!(model(&results(&[(Way::Alone, 5.0)], 1e9)).is_ok());
+        assert_eq!(model(&results(&[], 0.0)).expect("sound").curves().len(), 0);
+    }
+
+    #[test]
+    fn sizes_ascend_and_reach_the_end_of_a_record() {
+        for quick in [true, false] {
+            let sizes = sizes(quick, 6056);
+            assert!(sizes.windows(2).all(|p| p[0] < p[1]) && sizes.contains(&6056) && sizes[0] <= INJECT_MAX);
+            assert!(sizes.len() <= rustmx::select::model::MOST_POINTS && sizes.last() == Some(&(16 << 20)));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The profile: what `rustmx tune` measured, kept in a small file, and whether it holds here (`docs/adr/0016-profile.md`).
+//!
+//! Read once per process, when the table of the first endpoint is made ([`Profiles`]), and never in a job's way: whatever is wrong with a
+//! file, there is one sentence about it, and the shipped table.
+
+mod text;
+
+use super::Tuned;
+use super::model::Model;
+use crate::config::profile::ProfileChoice;
+use crate::config::{Config, PARAMS};
+use crate::log::{Log, LogLevel, LogSubsystem};
+use crate::sys::machine::{self, Machine};
+use crate::sys::own_file::{self, Refusal};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Longest file that is read, in bytes: several times what `rustmx tune` writes.
+pub const LONGEST: u64 = 64 << 10;
+
+/// Parameters that measured times depend on. A profile made with other values says nothing about these.
+const THAT_MATTER: [&str; 3] = ["ring_size", "fragment", "cma"];
+
+/// What measured times depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// `NAME=value` of the parameters that matter.
+    pub settings: Vec<String>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Where, and with what.
+    pub key: Key,
+    /// Whether the kernel let two processes copy from each other then. If not, the ways that need it were not measured.
+    pub kernel_copies: bool,
+    /// The hand-over of a cache line, in nanoseconds: for people.
+    pub handover_ns: f64,
+    /// What messages cost.
+    pub model: Model,
+}
+
+impl Key {
+    /// Of this machine and a configuration.
+    pub fn here(config: &Config) -> Key {
+        let matter = PARAMS.iter().filter(|p| THAT_MATTER.contains(&p.name));
+        Key { machine: machine::here(), settings: matter.map(|p| format!("{}={}", p.env(), p.value(config))).collect() }
+    }
+
+    /// Why what was measured there does not hold here: words for each difference. A hypervisor that one side cannot tell is none.
+    pub fn differences(&self, here: &Key) -> Vec<String> {
+        let (a, b) = (&self.machine, &here.machine);
+        let mut all = vec![
+            ("another processor", a.processor.clone(), b.processor.clone()),
+            ("another kernel", a.kernel.clone(), b.kernel.clone()),
+            ("another number of cores", a.cores.to_string(), b.cores.to_string()),
+            ("other settings", self.settings.join(" "), here.settings.join(" ")),
+        ];
+        if let (Some(a), Some(b)) = (&a.hypervisor, &b.hypervisor) {
+            all.push(("another hypervisor", a.clone(), b.clone()));
+        }
+        all.retain(|(_, then, now)| then != now);
+        all.into_iter().map(|(what, then, now)| format!("{what} (then {then}, now {now})")).collect()
+    }
+}
+
+impl Profile {
+    /// The file's text.
+    pub fn to_text(&self) -> String {
+        text::write(self)
+    }
+
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn parse(text: &str) -> Result<Profile, String> {
+        text::read(text)
+    }
+
+    /// Puts it into a file, in one step; directories that are missing are made.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        own_file::replace(path, &self.to_text())
+    }
+}
+
+/// The user's own file: `rustmx/profile.toml` below `$XDG_CONFIG_HOME` (if that is a whole path), else below `~/.config`. `None` without
+/// a home.
+pub fn own_path() -> Option<PathBuf> {
+    let whole = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let config = whole("XDG_CONFIG_HOME").or_else(|| Some(whole("HOME")?.join(".config")))?;
+    Some(config.join("rustmx/profile.toml"))
+}
+
+/// What became of looking for a profile.
+#[derive(Debug)]
+pub enum Standing {
+    /// It is in force.
+    InForce(PathBuf, Box<Profile>),
+    /// The user wants none.
+    Off,
+    /// The user has none, or no home to have it in.
+    None(Option<PathBuf>),
+    /// It holds elsewhere: in which way.
+    Elsewhere(PathBuf, Vec<String>),
+    /// It is not read, and why.
+    Refused(PathBuf, String),
+}
+
+impl Standing {
+    /// Looks where `config` says.
+    pub fn look(config: &Config) -> Standing {
+        let (path, named) = match &config.profile {
+            ProfileChoice::Off => return Standing::Off,
+            ProfileChoice::File(path) => (path.clone(), true),
+            ProfileChoice::Own => match own_path() {
+                Some(path) => (path, false),
+                None => return Standing::None(None),
+            },
+        };
+        let text = match own_file::read(&path, LONGEST) {
+            Ok(text) => text,
+            Err(Refusal::Absent) if !named => return Standing::None(Some(path)),
+            Err(why) => return Standing::Refused(path, why.to_string()),
+        };
+        match Profile::parse(&text) {
+            Err(why) => Standing::Refused(path, why),
+            Ok(profile) => match profile.key.differences(&Key::here(config)) {
+                differences if differences.is_empty() => Standing::InForce(path, Box::new(profile)),
+                differences => Standing::Elsewhere(path, differences),
+            },
+        }
+    }
+
+    /// The profile in force.
+    pub fn profile(&self) -> Option<&Profile> {
+        match self {
+            Standing::InForce(_, profile) => Some(profile),
+            _ => None,
+        }
+    }
+
+    /// What a table of messages is made by.
+    pub fn tuned(&self) -> Option<Tuned<'_>> {
+        self.profile().map(|p| Tuned::messages(&p.model))
+    }
+
+    /// In a sentence, and whether it will surprise the user.
+    pub fn says(&self) -> (LogLevel, String) {
+        const SHIPPED: &str = "the table of protocols is the shipped one";
+        match self {
+            Standing::InForce(path, profile) => {
+                const REFUSED: &str = " (measured where the kernel did not copy between processes: of that it says nothing)";
+                let but = if profile.kernel_copies { "" } else { REFUSED };
+                (LogLevel::Info, format!("the table of protocols is made by the profile {}{but}", path.display()))
+            }
+            Standing::Off => (LogLevel::Info, format!("FI_RUSTMX_PROFILE=off: {SHIPPED}")),
+            Standing::None(Some(path)) => {
+                (LogLevel::Info, format!("no profile {} (`rustmx tune` makes one): {SHIPPED}", path.display()))
+            }
+            Standing::None(None) => {
+                (LogLevel::Info, format!("neither XDG_CONFIG_HOME nor HOME says where a profile may be: {SHIPPED}"))
+            }
+            Standing::Elsewhere(path, why) => {
+                let why = why.join("; ");
+                (LogLevel::Info, format!("the profile {} was made elsewhere: {why}; {SHIPPED}", path.display()))
+            }
+            Standing::Refused(path, why) => {
+                (LogLevel::Warn, format!("the profile {} is not used: {why}; {SHIPPED}", path.display()))
+            }
+        }
+    }
+}
+
+/// The profile of a process: looked for at most once, by the first who asks.
+pub struct Profiles {
+    found: OnceLock<Standing>,
+    unheard: fn(&str),
+}
+
+impl Profiles {
+    /// Not looked for yet; `unheard` is told what will surprise the user and the log does not show.
+    pub fn new(unheard: fn(&str)) -> Profiles {
+        Profiles { found: OnceLock::new(), unheard }
+    }
+
+    /// None, whatever the configuration says: for tests and measurements, which no file of the user's is to change.
+    pub fn off() -> Profiles {
+        Profiles { found: OnceLock::from(Standing::Off), unheard: |_| {} }
+    }
+
+    /// What became of it. The first time, it is read and told.
+    pub fn standing(&self, config: &Config, log: &Log) -> &Standing {
+        self.found.get_or_init(|| {
+            let standing = Standing::look(config);
+            let (level, text) = standing.says();
+            let mut shown = false;
+            log.say(level, LogSubsystem::Core, || {
+                shown = true;
+                text.clone()
+            });
+            if level == LogLevel::Warn && !shown {
+                (self.unheard)(&text);
+            }
+            standing
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

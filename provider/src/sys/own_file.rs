@@ -1,0 +1,172 @@
+//! A small text file that only this user (or root) may have written, and that is replaced as a whole.
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is none.
+    Absent,
+    /// It cannot be opened or read.
+    Unreadable(std::io::Error),
+    /// A directory, a pipe, a device.
+    NotAFile,
+    /// The user it belongs to is neither this one nor root.
+    Foreign(u32),
+    /// Others than its owner may write to it.
+    Open,
+    /// More bytes than a sensible one has.
+    TooLong,
+    /// Its bytes are no text.
+    NotText,
+}
+
+/// For people.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Absent => f.write_str("there is no such file"),
+            Refusal::Unreadable(why) => write!(f, "it cannot be read ({why})"),
+            Refusal::NotAFile => f.write_str("it is no regular file"),
+            Refusal::Foreign(owner) => write!(f, "it belongs to user {owner}, not to the one who runs this"),
+            Refusal::Open => f.write_str("others than its owner may write to it (chmod go-w helps)"),
+            Refusal::TooLong => f.write_str("it is too long"),
+            Refusal::NotText => f.write_str("it is no text"),
+        }
+    }
+}
+
+/// Its text, at most `most` bytes. Does not wait for anybody (a pipe, a device), and looks at what it opened, not at a name twice.
+///
+/// # Errors
+/// Why it is not read.
+pub fn read(path: &Path, most: u64) -> Result<String, Refusal> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = open(path, flags, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Refusal::Absent,
+        e => Refusal::Unreadable(e.into()),
+    })?;
+    let stat = fstat(&fd).map_err(|e| Refusal::Unreadable(e.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Refusal::NotAFile);
+    }
+    trusted(stat.st_uid, stat.st_mode, rustix::process::geteuid().as_raw())?;
+    let mut bytes = Vec::new();
+    // It may grow after fstat: the limit is on what is read.
+    std::fs::File::from(fd).take(most + 1).read_to_end(&mut bytes).map_err(Refusal::Unreadable)?;
+    if bytes.len() as u64 > most {
+        return Err(Refusal::TooLong);
+    }
+    String::from_utf8(bytes).map_err(|_| Refusal::NotText)
+}
+
+/// Whether nobody but user `me` and root may have written a file of this owner and mode.
+fn trusted(owner: u32, mode: u32, me: u32) -> Result<(), Refusal> {
+    match owner {
+        o if o != me && o != 0 => Err(Refusal::Foreign(o)),
+        _ if Mode::from_raw_mode(mode).intersects(Mode::WGRP | Mode::WOTH) => Err(Refusal::Open),
+        _ => Ok(()),
+    }
+}
+
+/// Puts a file in its place at once: whoever reads it sees the old one or the new one. Readable for all (0644 before the umask, less
+/// what the umask takes), its directories made where they are missing, for this user alone (0700).
+///
+/// # Errors
+/// What could not be done; the old file is untouched then.
+pub fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    let draft = parent.join(name);
+    // A draft that another process of this number left behind.
+    let _ = std::fs::remove_file(&draft);
+    let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&draft).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let done = written.and_then(|()| std::fs::rename(&draft, path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    /// A directory of its own, removed at the end.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let at = std::env::temp_dir().join(format!("rustmx-own-file-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&at);
+            std::fs::create_dir(&at).expect("made");
+            Place(at)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn it_comes_back_and_is_replaced_as_a_whole() {
+        let place = Place::new("whole");
+        let path = place.0.join("a/b/file");
+        assert!(matches!(read(&path, 100), Err(Refusal::Absent)));
+        replace(&path, "one").expect("written");
+        replace(&path, "two").expect("written again");
+        assert_eq!(read(&path, 3).expect("text"), "two");
+        let mode = |p: &Path| std::fs::metadata(p).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&path) & !0o644, mode(&place.0.join("a")) & 0o077), (0, 0));
+        let names: Vec<_> = std::fs::read_dir(path.parent().expect("one")).expect("listed").collect();
+        assert_eq!(names.len(), 1, "no draft is left: {names:?}");
+        symlink(&path, place.0.join("link")).expect("linked");
+        assert_eq!(read(&place.0.join("link"), 3).expect("text"), "two", "a link to one's own file is one's own choice");
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused_without_waiting() {
+        let place = Place::new("refused");
+        let path = place.0.join("file");
+        let is = |path: &Path, most: u64| read(path, most).expect_err("refused");
+        assert!(matches!(is(&place.0, 9), Refusal::NotAFile));
+        let pipe = place.0.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        assert!(matches!(is(&pipe, 9), Refusal::NotAFile));
+        assert!(matches!(is(Path::new("/dev/zero"), 9), Refusal::NotAFile));
+        std::fs::write(&path, "12345").expect("written");
+        assert!(matches!(is(&path, 4), Refusal::TooLong));
+        assert!(matches!(is(&path.join("x"), 4), Refusal::Absent), "below a file");
+        std::fs::write(&path, [0xff, 0xfe]).expect("written");
+        assert!(matches!(is(&path, 4), Refusal::NotText));
+        for open in [0o662, 0o626] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(open)).expect("set");
+            assert!(matches!(is(&path, 4), Refusal::Open), "{open:o}");
+        }
+    }
+
+    #[test]
+    fn whose_file_is_trusted() {
+        assert!(trusted(1000, 0o100644, 1000).is_ok() && trusted(0, 0o100644, 1000).is_ok() && trusted(0, 0o600, 0).is_ok());
+        assert!(matches!(trusted(1001, 0o100644, 1000), Err(Refusal::Foreign(1001))));
+        assert!(matches!(trusted(1000, 0o100644, 0), Err(Refusal::Foreign(1000))), "root does not read everybody's");
+        assert!(matches!(trusted(1000, 0o100664, 1000), Err(Refusal::Open)));
+        for refusal in [Refusal::Absent, Refusal::Open, Refusal::Foreign(7)] {
+            assert!(!refusal.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages go as a profile says, in an engine that was told to look for one.
+
+mod common;
+
+use common::{Msg, Node, Want, all_ok, attr, pattern, run, watchdog};
+use rustmx::config::force::Way;
+use rustmx::config::profile::ProfileChoice;
+use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::profile::{Key, Profile};
+use rustmx::{Config, Domain, Log, Profiles};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file that says that fragments are best for everything.
+fn saved(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
+    let mut model = Model::default();
+    for way in Way::CARRIERS {
+        for &source in Source::ALL {
+            let ns = if way == Way::Stream { 100.0 } else { 1000.0 };
+            let points = [256, 1 << 20].map(|size| Point { size, ns, spread: 0.01 });
+            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
+            model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
+        }
+    }
+    let profile = Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 100.0, model };
+    profile.save(&path).expect("saved");
+    path
+}
+
+fn node(config: &Config, profiles: &Arc<Profiles>) -> Node {
+    let domain = Domain::new(Arc::new(config.clone()), Log::silent()).with_profiles(profiles.clone());
+    Node::enabled(domain, attr())
+}
+
+#[test]
+fn messages_go_as_the_profile_says() {
+    let _dog = watchdog("messages_go_as_the_profile_says", 60);
+    let path = saved("engine");
+    let config = Config { profile: ProfileChoice::File(path.clone()), ..Config::default() };
+    let profiles = Arc::new(Profiles::new(|text| panic!("{text}")));
+    let mut a = node(&config, &profiles);
+    // Looked for once: the second endpoint of the process does not miss it.
+    std::fs::remove_file(&path).expect("removed");
+    let mut b = node(&config, &profiles);
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let sizes = [100usize, 300, 3000, 20_000, 300_000];
+    for (i, n) in sizes.into_iter().enumerate() {
+        let (mut out, mut into) = (pattern(n, i), vec![0u8; n]);
+        b.recv(Want::tag(5), &mut into).expect("recv");
+        a.send(Msg::new(to_b, 5), &mut out).expect("send");
+        let got = run(&mut [&mut a, &mut b], &[1, 1]);
+        assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
+        assert!(into == out, "{n} bytes");
+    }
+    let stats = a.stats();
+    assert_eq!((stats.inline, stats.stream, stats.sent), (1, 4, 5));
+}
+
+#[test]
+fn an_engine_that_was_not_told_to_look_does_not() {
+    let path = saved("untold");
+    let config = Config { profile: ProfileChoice::File(path.clone()), ..Config::default() };
+    let mut a = Node::with(config, attr());
+    let to_self = a.knows(&a);
+    let (mut out, mut into) = (pattern(3000, 1), vec![0u8; 3000]);
+    a.recv(Want::tag(5), &mut into).expect("recv");
+    a.send(Msg::new(to_self, 5), &mut out).expect("send");
+    run(&mut [&mut a], &[2]);
+    assert_eq!((a.stats().eager, a.stats().stream), (1, 0));
+    std::fs::remove_file(&path).expect("removed");
+}
