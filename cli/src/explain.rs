@@ -68,7 +68,7 @@ impl Carrier {
         let selection = Selection::new(&forced(way, config), record_max(config));
         let mut rows = selection.rows().iter().filter(|r| r.is_forced());
         let first = rows.next()?;
-        let last = rows.last().unwrap_or(first);
+        let last = rows.next_back().unwrap_or(first);
         Some(Carrier { way: way.name(), from: first.from, to: (last.up_to != MAX_MSG).then_some(last.up_to) })
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Row {
     protocol: &'static str,
     way: &'static str,
     how: &'static str,
+    /// Only for messages in memory that was lent.
+    lent: bool,
     forced: bool,
     /// Who says so: `default`, `profile`, `set`, `forced`.
     by: &'static str,
@@ -49,6 +51,7 @@ pub(crate) fn rows(config: &Config, tuned: Option<Tuned>) -> Vec<Row> {
         protocol: r.proto.name(),
         way: r.way().name(),
         how: r.what(),
+        lent: r.lent,
         forced: r.is_forced(),
         by: r.origin.name(),
         cost: tuned.map_or(Vec::new(), |tuned| costs(r, tuned)),

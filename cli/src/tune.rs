@@ -214,7 +214,7 @@ mod tests {
 
     /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
     fn results(ways: &[(Way, f64)], spread: f64) -> Results {
-        let sizes = [16usize << 10, 32 << 10, 64 << 10];
+        let sizes = [16usize << 10, 32 << 10, 48 << 10];
         let cell = |source, way, size, ns: f64| Cell { source, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
         let all = sizes.iter().flat_map(|size| Source::ALL.iter().map(move |source| (*size, *source)));
         let cells = all.flat_map(|(size, source)| ways.iter().map(move |(w, ns)| cell(Some(source), w.name(), size, *ns)));
@@ -248,7 +248,7 @@ mod tests {
         let (kept, undecided) = told(&times, 0.8);
         assert_eq!((kept, undecided.len()), (Way::Alone, 1));
         let u = &undecided[0];
-        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 64 << 10, "alone", "stream"));
+        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 48 << 10, "alone", "stream"));
         assert!((u.by - 0.3).abs() < 1e-9);
         assert!(told(&[(Way::Stream, 1000.0), (Way::Alone, 1030.0)], 0.01).1.is_empty(), "too little to speak of");
     }

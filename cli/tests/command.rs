@@ -138,7 +138,7 @@ fn explained(profile: &std::path::Path, more: &[(&str, &str)]) -> Value {
 /// Who says how a size goes, by which way.
 fn said_of(all: &Value, size: u64) -> (String, String) {
     let rows = all["table"].as_array().expect("rows");
-    let row = rows.iter().rev().find(|r| r["from"].as_u64() <= Some(size)).expect("from 0");
+    let row = rows.iter().rev().find(|r| r["lent"] == false && r["from"].as_u64() <= Some(size)).expect("from 0");
     (row["by"].as_str().expect("a word").into(), row["way"].as_str().expect("a word").into())
 }
 
