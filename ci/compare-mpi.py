@@ -49,7 +49,7 @@ def ways():
     elif SHARING & set(known):
         say(f"{', '.join(SHARING & set(known))} left out: {HEAP} is missing")
         known = {name: sizes for name, sizes in known.items() if name not in SHARING}
-    return {DEFAULT: (0, math.inf)} | known, [(r["from"], end(r["to"]), r["way"]) for r in said["table"]]
+    return {DEFAULT: (0, math.inf)} | known, [(r["from"], end(r["to"]), r["way"]) for r in said["table"] if not r["lent"]]
 
 
 def groups(sizes, known):

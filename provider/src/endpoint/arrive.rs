@@ -9,11 +9,11 @@ use super::{Endpoint, HeldMsg, Matcher, Out};
 use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
-use crate::protocol::single::{Declined, Ended, Finished, Returned, Single, TURN};
+use crate::protocol::single::{Copies, Declined, Ended, Finished, Returned, Single, TURN};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
-use crate::transport::link::Corrupt;
+use crate::transport::link::{Corrupt, Link};
 use crate::types::{Addr, CompFlags, PeerId};
 use crate::wire::header::{Header, Kind, flag};
 use slab::Slab;
@@ -152,12 +152,6 @@ impl Desk<'_> {
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
-        if matches!(header.kind, Kind::Offer | Kind::Accept) {
-            self.news = peer.copies.news(link, &header);
-            if self.news.is_some() {
-                return Ok(false);
-            }
-        }
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
             Kind::Eager => self.long_message::<Eager>(out, peer, &header)?,
@@ -175,6 +169,7 @@ impl Desk<'_> {
                 }
                 None => peer.streams.on_cts(&header)?,
             },
+            Kind::Offer | Kind::Accept if self.is_news(&peer.copies, link, &header) => return Ok(false),
             Kind::Offer => {
                 self.long_message::<Single>(out, peer, &header)?;
                 let moved = std::mem::take(&mut peer.copies.fetched);
@@ -189,6 +184,13 @@ impl Desk<'_> {
             link.consume(&header);
         }
         Ok(true)
+    }
+
+    /// Whether an OFFER or ACCEPT names memory of which nothing was heard yet; it stays at the head then.
+    #[inline(never)]
+    fn is_news(&mut self, copies: &Copies, link: &Link, header: &Header) -> bool {
+        self.news = copies.news(link, header);
+        self.news.is_some()
     }
 
     /// The peer has done its part of an offered message.
