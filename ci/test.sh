@@ -180,7 +180,11 @@ step_papers() {
 step_mpi() {
   local options=(--lib-dir "$CARGO_TARGET_DIR/release")
   [ -z "$quick" ] || options+=(--quick)
-  mpi-tests/run.sh "${options[@]}"
+  mpi-tests/run.sh "${options[@]}" || return
+  # The same messages out of memory that both map.
+  cargo build --release -p rustmx-heap &&
+    mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
+      --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so"
 }
 
 step_suites() {
