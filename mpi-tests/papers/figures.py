@@ -69,10 +69,14 @@ class Figures:
         return a / b if a is not None and b else None
 
     def wins_from(self, figure, series, other, less=True):
-        """The smallest x from which on a series is better everywhere; None if it is not at the largest."""
+        """The smallest x at which a series is better, and from which on it is never worse; None if there is none. What differs by
+        no more than it varies is neither."""
         found = None
         for x in reversed(self.xs(figure, series, other)):
             a, b = self.at(figure, series, x), self.at(figure, other, x)
+            noise = max(self.spread(figure, series, x), self.spread(figure, other, x)) * max(a, b)
+            if abs(a - b) <= noise:
+                continue
             if (a < b) != less:
                 break
             found = x

@@ -23,9 +23,14 @@ class Questions(unittest.TestCase):
             n = random.randint(1, 6)
             a, b = ([random.randint(1, 4) for _ in range(n)] for _ in "ab")
             for less in (True, False):
-                better = [(x < y) == less for x, y in zip(a, b)]
-                naive = next((1 << i for i in range(n) if all(better[i:])), None)
+                gain = [(y - x) * (1 if less else -1) for x, y in zip(a, b)]
+                naive = next((1 << i for i in range(n) if gain[i] > 0 and min(gain[i:]) >= 0), None)
                 self.assertEqual(figures(a=a, b=b).wins_from("f", "a", "b", less), naive)
+
+    def test_what_varies_more_than_it_differs_is_a_tie(self):
+        both = {"a": {1: [9.0], 2: [5.0], 4: [9.0, 10.0, 12.0]}, "b": {1: [8.0], 2: [6.0], 4: [9.5]}}
+        f = Figures({"f": both}, set())
+        self.assertEqual((f.wins_from("f", "a", "b"), f.wins_from("f", "b", "a")), (2, None))
 
     def test_medians_and_spread(self):
         f = Figures({"f": {"s": {8: [3.0, 1.0, 2.0, 100.0, 2.5]}}}, set())
