@@ -18,6 +18,8 @@ fn preloaded(test: &str) -> bool {
     let out = Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("LD_PRELOAD", support::library())
+        // Small enough to hold if one were filled.
+        .env("RUSTMX_HEAP_RESERVE", "1g")
         .output()
         .expect("a copy of this program");
     let said = String::from_utf8_lossy(&out.stdout);
@@ -218,6 +220,28 @@ fn blocks_that_come_and_go() {
         }
     }
     assert!(a.stats().mapped >= 400);
+}
+
+/// Arenas are mostly holes; a process that locks all it maps must not fill them.
+#[test]
+#[expect(unsafe_code, reason = "mlockall(2)")]
+fn who_locks_its_memory_locks_no_holes() {
+    if !preloaded("who_locks_its_memory_locks_no_holes") {
+        return;
+    }
+    let _dog = watchdog("locks", 60);
+    // SAFETY: touches no memory of ours.
+    if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+        return println!("the rest is skipped: mlockall is not allowed here");
+    }
+    let (mut a, mut b) = pair(forced(), forced());
+    message(&mut a, &mut b, 100_000, 1, true);
+    let resident = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    let pages: usize = resident.split_whitespace().nth(1).and_then(|p| p.parse().ok()).expect("pages");
+    if a.stats().mapped == 0 {
+        return println!("the rest is skipped: what may be locked here is less than an arena");
+    }
+    assert!(pages * 4096 < 400 << 20, "{} MiB are resident", pages >> 8);
 }
 
 /// fork copies the arenas away for the child; peers go on with the parent's.

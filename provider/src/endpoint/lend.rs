@@ -49,7 +49,9 @@ pub(super) struct ToPeer<'a> {
 
 impl Lender for ToPeer<'_> {
     fn lend(&mut self, iov: &[UserSeg]) -> u32 {
-        let (Some(door), true) = (&mut self.door, self.terms != Terms::Never) else { return 0 };
+        // Without a line the peer is this endpoint itself, or gone.
+        let lends = self.terms != Terms::Never && !self.lines.is_empty();
+        let (Some(door), true) = (&mut self.door, lends) else { return 0 };
         let mut found: Option<Lendable> = None;
         for segment in iov.iter().filter(|s| !s.is_empty()) {
             found = match found {

@@ -7,10 +7,10 @@
 
 use crate::mem::shared::Backing;
 use core::ptr::NonNull;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::sync::Arc;
 
 /// What fstatfs(2) says of a memfd without huge pages of its own (TMPFS_MAGIC).
@@ -54,7 +54,10 @@ impl Drop for Mapping {
 }
 
 fn map(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
-    let prot = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    map_as(fd, len, if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }, writable)
+}
+
+fn map_as(fd: impl AsFd, len: usize, prot: ProtFlags, writable: bool) -> Result<Arc<Mapping>, Errno> {
     // SAFETY: a fresh shared mapping at an address of the kernel's choice disturbs nothing.
     let p = unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
     // SAFETY: advises on the mapping just made. A child must not share (and then scribble on) our rings.
@@ -82,6 +85,27 @@ pub fn create(name: &str, len: usize, exclusive: bool) -> Result<(OwnedFd, Arc<M
 /// Maps what a peer sent: exactly `len` bytes, sealed against shrinking, or `EINVAL`.
 pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
     let fd = fd.as_fd();
+    check(fd, len)?;
+    map(fd, len, writable)
+}
+
+/// [`attach`] for a file that is mostly holes: no page of it is locked, though the process locks all that it maps (mlockall(2)).
+pub fn attach_sparse(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
+    let fd = fd.as_fd();
+    check(fd, len)?;
+    // Pages that nobody may touch are not brought in by a lock; once there is none, access brings none in.
+    let mapping = map_as(fd, len, ProtFlags::empty(), writable)?;
+    let at = mapping.base.as_ptr().cast();
+    // SAFETY: the mapping that was just made, whole; nobody else knows it yet.
+    unsafe {
+        let _ = rustix::mm::munlock(at, len);
+        let access = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
+        rustix::mm::mprotect(at, len, access)?;
+    }
+    Ok(mapping)
+}
+
+fn check(fd: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
     let size = rustix::fs::fstat(fd)?.st_size;
     if u64::try_from(size).ok() != Some(len as u64) || len == 0 {
         return Err(Errno::INVAL);
@@ -91,7 +115,7 @@ pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>,
     if !plain || !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
         return Err(Errno::INVAL);
     }
-    map(fd, len, writable)
+    Ok(())
 }
 
 /// Looks among the descriptors of process `pid` for memory that [`create`] made as `name`, at most `max` bytes of it and whole

@@ -159,7 +159,7 @@ impl Handed {
     /// `EINVAL` if it is not a sound file of this length; what mmap(2) says.
     pub fn loan(&self, length: usize, writable: bool) -> Result<SharedMem, Errno> {
         match self {
-            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach(fd, length, writable)?)),
+            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach_sparse(fd, length, writable)?)),
             Handed::Own(mem) if mem.bytes() == length => Ok(mem.clone()),
             Handed::Own(_) => Err(Errno::INVAL),
         }
