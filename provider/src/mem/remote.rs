@@ -134,7 +134,11 @@ fn transfer(
             return Err(NoAccess::Fault);
         }
         done += moved.min(want);
-        if moved == all && done == len {
+        if done == len {
+            // The words are read whole or not at all: the kernel stops in the middle of them where a page is missing, each time.
+            if moved < all {
+                return Err(NoAccess::Fault);
+            }
             also = None;
         }
     }
@@ -276,6 +280,24 @@ mod tests {
         assert_eq!(store(me, 8, &[of_slice(&mut here)], 0, 100), Err(NoAccess::Fault));
         assert_eq!(fetch_words(u32::MAX >> 1, at, &mut words), Err(NoAccess::Gone));
         assert_eq!(ask(me, at), Ok(()));
+        // Words of which only the first half is there: an error, and an end.
+        let page = 4096;
+        // SAFETY: a fresh mapping, of which the second page is given back; nobody else knows it.
+        let edge = unsafe {
+            let p = rustix::mm::mmap_anonymous(
+                core::ptr::null_mut(),
+                2 * page,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::PRIVATE,
+            );
+            let p = p.expect("two pages");
+            rustix::mm::munmap(p.byte_add(page), page).expect("given back");
+            p as u64 + page as u64
+        };
+        for (from, wanted) in [(edge - 8, Err(NoAccess::Fault)), (edge, Err(NoAccess::Fault)), (edge - 16, Ok(()))] {
+            let also = Also { at: from, words: &mut words };
+            assert_eq!(fetch_part(me, &pieces, &[of_slice(&mut back)], 0, 100, Some(also)), wanted, "{}", edge - from);
+        }
         assert_eq!(ask(u32::MAX >> 1, at), Err(rustix::io::Errno::SRCH));
     }
 }
