@@ -183,6 +183,16 @@ fn is_watched(range: Range<usize>) -> bool {
     other.watch(&range) == Err(Errno::BUSY)
 }
 
+/// A mapping behind which other memory lies, so that it must move to grow.
+fn walled_in(fd: &OwnedFd) -> usize {
+    let (nothing, both) = (ProtFlags::empty(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: fresh memory, of which the first half becomes a mapping of the file.
+    unsafe {
+        let place = rustix::mm::mmap_anonymous(null_mut(), 2 * LEN, nothing, MapFlags::PRIVATE).expect("room");
+        rustix::mm::mmap(place, LEN, both, MapFlags::SHARED | MapFlags::FIXED, fd, 0).expect("mapped") as usize
+    }
+}
+
 /// What nobody caches any more costs nothing any more: neither what was pushed out or moved away, nor the rest of what was unmapped in
 /// part.
 #[test]
@@ -201,12 +211,12 @@ fn what_is_not_cached_is_not_watched() {
         exports.tend();
     }
     assert!(!is_watched(second..second + 4096) && !is_watched(second + 16384..second + LEN), "the rest");
-    let third = map(&fd, MapFlags::SHARED);
+    let third = walled_in(&fd);
     sure(&mut exports, third, LEN);
-    let moved = map(&fd, MapFlags::SHARED);
-    // SAFETY: both are memory that only this test knows.
-    unsafe { rustix::mm::mremap_fixed(third as *mut _, LEN, LEN, rustix::mm::MremapFlags::MAYMOVE, moved as *mut _) }
-        .expect("moved");
+    // SAFETY: memory that only this test knows.
+    let moved = unsafe { rustix::mm::mremap(third as *mut _, LEN, LEN + 4096, rustix::mm::MremapFlags::MAYMOVE) };
+    let moved = moved.expect("moved") as usize;
+    assert_ne!(moved, third, "there was no room to grow");
     sure(&mut exports, first, LEN);
     assert!(!is_watched(moved..moved + LEN), "moved away");
     exports.clear();

@@ -169,8 +169,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A board for ever; kept where a leak checker finds it.
     fn board() -> &'static [AtomicU64] {
-        (0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak()
+        static KEPT: parking_lot::Mutex<Vec<&[AtomicU64]>> = parking_lot::Mutex::new(Vec::new());
+        let board: &'static [AtomicU64] = (0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+        KEPT.lock().push(board);
+        board
     }
 
     proptest! {
