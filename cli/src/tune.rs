@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut results = measure(&Asked { sizes: &sizes, sources: Source::ALL, rounds, quick: options.quick, wanted }, &config)?;
     let model = model(&results)?;
     let tuned = Tuned::messages(&model);
-    // What the user set or forced for now is not what the machine is like: the profile is judged without.
+    // What the user set or forced this time is not what the machine is like: the profile is judged without.
     let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
     let shipped = Selection::new(&plain, record_max(&plain));
     let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));

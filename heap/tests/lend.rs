@@ -222,6 +222,29 @@ fn blocks_that_come_and_go() {
     assert!(a.stats().mapped >= 400);
 }
 
+/// A heap of many small arenas: what is lent has an end, and messages out of the rest go otherwise.
+#[test]
+fn more_arenas_than_can_be_lent() {
+    if !preloaded("more_arenas_than_can_be_lent") {
+        return;
+    }
+    let _dog = watchdog("arenas", 60);
+    let (mut a, mut b) = pair(forced(), forced());
+    let to_b = a.knows(&b);
+    // Each is longer than an arena, so each gets its own; only the pages in use are ever there.
+    let mut blocks: Vec<Vec<u8>> = (0..70).map(|_| Vec::with_capacity((1 << 30) + 4096)).collect();
+    for (i, block) in blocks.iter_mut().enumerate() {
+        block.extend(pattern(20_000, i));
+        let mut into = vec![0u8; 20_000];
+        b.recv(Want::tag(5), &mut into).expect("recv");
+        a.send(Msg::new(to_b, 5), block).expect("send");
+        let got = run(&mut [&mut a, &mut b], &[1, 1]);
+        assert!(all_ok(&got[0]) + all_ok(&got[1]) == 2 && into == block[..], "block {i}");
+    }
+    let s = a.stats();
+    assert!(s.mapped >= 60 && s.mapped <= 64 && s.mapped + s.syscall + s.stream == 70, "{s:?}");
+}
+
 /// Arenas are mostly holes; a process that locks all it maps must not fill them.
 #[test]
 #[expect(unsafe_code, reason = "mlockall(2)")]

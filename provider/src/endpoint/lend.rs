@@ -64,6 +64,10 @@ impl Lender for ToPeer<'_> {
         }
         let Some(memory) = found else { return 0 };
         if !self.handed.contains(&memory.number) {
+            // The peer would take more for a lie.
+            if self.handed.len() == loan::MOST || memory.length > loan::LONGEST {
+                return 0;
+            }
             let writable = self.terms == Terms::Written;
             let loan = loan::Loan::new(memory.number, memory.base as u64, memory.length, writable);
             let Some(handed) = door.lend(&memory, writable) else { return 0 };

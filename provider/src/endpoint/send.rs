@@ -315,14 +315,16 @@ impl Endpoint {
     fn start_waiting(&mut self, id: PeerId, done: &mut Positions) -> core::result::Result<usize, Corrupt> {
         let mut started = 0;
         let peer = self.peers.get_mut(id);
-        while let Some(message) = peer.backlog.pop_front() {
+        while peer.link.is_some()
+            && let Some(message) = peer.backlog.pop_front()
+        {
             let mut msg = message.message();
             let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
             let pick = self.selection.choose(message.len, !message.bytes.is_empty());
             let (pick, lent) = or_lent(pick, &self.selection, message.len, lend);
             msg.lent = lent;
-            let Some(link) = &mut peer.link else { break };
+            let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
             match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {
                 Ok(Started::Sent(position)) => done.push((message.req, position)),

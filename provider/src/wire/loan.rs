@@ -12,6 +12,9 @@ const MAGIC: [u8; 8] = *b"rmx-loan";
 /// Longest memory that may be lent in one piece: more addresses than any heap of ours takes, and few enough for many peers.
 pub const LONGEST: u64 = 1 << 40;
 
+/// Most loans to one peer. Who has more memory lends what it lent already, and the rest goes as if it could not be lent.
+pub const MOST: usize = 64;
+
 const _: () = assert!(LOAN_LEN != HELLO_LEN);
 
 /// The message.

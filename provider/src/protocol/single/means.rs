@@ -5,6 +5,7 @@ use crate::mem::remote::{self, Also, NoAccess, Piece};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::region::table::{LINE_WORDS, Line, Root};
+use crate::wire::loan::MOST;
 use crate::wire::offer::Pieces;
 use smallvec::SmallVec;
 
@@ -109,8 +110,8 @@ impl Target {
     }
 }
 
-/// Most that one peer may lend: in number, and in bytes of addresses.
-const MOST: (usize, usize) = (64, 1 << 42);
+/// Most that one peer may lend, in bytes of addresses; in number, see [`MOST`].
+const MOST_BYTES: usize = 1 << 42;
 
 /// What the peer lent, by its numbers.
 #[derive(Default)]
@@ -123,12 +124,12 @@ impl Loans {
     /// Whether `bytes` more may be mapped under a new number.
     pub fn has_room(&self, number: u32, bytes: usize) -> bool {
         let taken: usize = self.list.iter().filter_map(|(_, loan)| loan.as_ref()).map(Loan::bytes).sum();
-        number != 0 && !self.knows(number) && self.list.len() < MOST.0 && bytes <= MOST.1 - taken.min(MOST.1)
+        number != 0 && !self.knows(number) && self.list.len() < MOST && bytes <= MOST_BYTES - taken.min(MOST_BYTES)
     }
 
     /// Remembers what became of a number. Whether there was room for that.
     pub fn insert(&mut self, number: u32, loan: Option<Loan>) -> bool {
-        let new = self.list.len() < MOST.0 && !self.knows(number);
+        let new = self.list.len() < MOST && !self.knows(number);
         if new {
             self.list.push((number, loan));
         }
