@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 27] = [
+const ERRORS: [Error; 28] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -29,6 +29,7 @@ const ERRORS: [Error; 27] = [
     Error::Unreachable,
     Error::TimedOut,
     Error::PeerGone,
+    Error::Silent,
     Error::Corrupt,
     Error::Permission,
     Error::Version,
@@ -63,6 +64,7 @@ impl From<Error> for Errno {
             Error::TimedOut => FI_ETIMEDOUT,
             // Open MPI treats this code as "that peer is lost" and most others as fatal (contract 3.5).
             Error::PeerGone => FI_ECONNRESET,
+            Error::Silent => FI_EHOSTDOWN,
             Error::Corrupt => FI_EREMOTEIO,
             Error::Permission => FI_EACCES,
             Error::Version => FI_ECONNABORTED,

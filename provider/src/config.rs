@@ -5,9 +5,11 @@
 //! shows itself.
 
 pub mod force;
+pub mod network;
 pub mod profile;
 
 use force::Forced;
+use network::{Iface, PortRange};
 use profile::ProfileChoice;
 
 /// How a parameter's text is read.
@@ -124,8 +126,22 @@ table! {
         yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
         /// Idle polls in a row before the first yield, when yielding.
         spin: Kind::Count, 20, 0, 1_000_000;
+        /// Whether peers of the same host are reached through shared memory; no: by the network, as if they were elsewhere.
+        shm: Kind::Bool, 1, 0, 1;
+        /// Whether peers on other hosts are reached, by TCP; no: nothing listens for them.
+        tcp: Kind::Bool, 1, 0, 1;
+        /// Bytes of the ring for each direction of a connection to another host (rounded up to whole pages): as much may be under way.
+        tcp_ring_size: Kind::Bytes, 128 << 10, 8 << 10, 1 << 20;
+        /// Longest message to another host that travels as one record; longer ones go from buffer to buffer once the receiver has one.
+        tcp_eager_max: Kind::Bytes, 16 << 10, 232, 60 << 10;
+        /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
+        peer_timeout: Kind::Millis, 10_000, 1_000, 3_600_000;
     }
     texts {
+        /// The interface by which other hosts reach this one, by its name or one of its addresses.
+        iface: Iface, "nothing (the best one), an interface's name, or an address";
+        /// Ports to listen at for other hosts, and to call them from.
+        port_range: PortRange, "nothing (any), or first-last";
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
         protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped";
         /// The file of measured costs that `rustmx tune` writes, from which the table of protocols is made where no parameter says otherwise.

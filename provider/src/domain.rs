@@ -17,7 +17,7 @@ use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
-use crate::transport::local::Host;
+use crate::transport::doors::Machine;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ impl Domain {
 
     /// An empty domain that takes its time from `clock`.
     pub fn with_clock(config: Arc<Config>, log: Log, clock: Clock) -> Domain {
-        Domain::at_venue(config, log, clock, Arc::new(Host))
+        let machine = Machine::new(&config, log.clone());
+        Domain::at_venue(config, log, clock, Arc::new(machine))
     }
 
     /// The same domain, the tables of its endpoints made by what was measured here, if something was.

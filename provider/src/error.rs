@@ -26,8 +26,8 @@ pub enum Error {
     /// Nothing listens at the peer's address.
     #[error("nothing listens at the peer's address: it exited, or runs in another network namespace")]
     Refused,
-    /// The peer is on another host.
-    #[error("the peer is on another host; this version of rustmx reaches peers on the same host only")]
+    /// The peer is on another host, to which there is no way.
+    #[error("there is no way to the peer: no route to its address, a firewall, or FI_RUSTMX_TCP=no on one side")]
     Unreachable,
     /// First contact did not succeed in time.
     #[error("first contact timed out; did the peer start? (FI_RUSTMX_CONNECT_TIMEOUT sets the limit)")]
@@ -35,6 +35,9 @@ pub enum Error {
     /// The peer's process died or closed its endpoint while the operation waited for it.
     #[error("the peer's process ended or closed its endpoint")]
     PeerGone,
+    /// The peer's host does not answer any more.
+    #[error("the peer's host does not answer any more: it is down, or the network between is (FI_RUSTMX_PEER_TIMEOUT sets how long that may last)")]
+    Silent,
     /// The peer wrote something into shared memory that no rustmx writes; it was disconnected.
     #[error("the peer wrote garbage into its ring and was disconnected")]
     Corrupt,

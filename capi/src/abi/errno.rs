@@ -26,6 +26,7 @@ c_constants! { CONSTANTS:
     FI_ECONNRESET: c_int = libc::ECONNRESET;
     FI_ECONNREFUSED: c_int = libc::ECONNREFUSED;
     FI_ETIMEDOUT: c_int = libc::ETIMEDOUT;
+    FI_EHOSTDOWN: c_int = libc::EHOSTDOWN;
     FI_EHOSTUNREACH: c_int = libc::EHOSTUNREACH;
     FI_EREMOTEIO: c_int = libc::EREMOTEIO;
     FI_ECANCELED: c_int = libc::ECANCELED;

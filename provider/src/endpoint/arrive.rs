@@ -167,7 +167,11 @@ impl Desk<'_> {
                     peer.tally.came_back(total, lent, why);
                     peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
                 }
-                None => peer.streams.on_cts(&header)?,
+                None => {
+                    if let Some(req) = peer.streams.on_cts(&header)? {
+                        self.report.sent(out, &req);
+                    }
+                }
             },
             Kind::Offer | Kind::Accept if self.is_news(&peer.copies, link, &header) => return Ok(false),
             Kind::Offer => {
@@ -291,7 +295,7 @@ impl Desk<'_> {
             }
             Placed::Part(id) => {
                 if let Some(Wanted::Once(req)) = matcher.posted.remove(post)
-                    && let Some(received) = peer.streams.adopt(id, req)
+                    && let Some(received) = peer.streams.adopt(link, id, req)
                 {
                     self.received(out, received);
                 }
@@ -348,7 +352,7 @@ impl Desk<'_> {
         match P::place(&mut wire, header, said, &req) {
             Ok(Placed::Whole(placed)) => self.received(out, Received { req, env, placed }),
             Ok(Placed::Part(id)) => {
-                if let Some(received) = peer.streams.adopt(id, req) {
+                if let Some(received) = peer.streams.adopt(link, id, req) {
                     self.received(out, received);
                 }
             }

@@ -5,7 +5,7 @@
 //!   └──── called: hello answered ────────────────────▲            Dialing ── time out, refused ──▶ Gone
 //! ```
 
-use super::peers::Contact;
+use super::peers::{Contact, Peer};
 use super::rma::target;
 use super::send::open_memory;
 use super::{Endpoint, Out};
@@ -15,11 +15,10 @@ use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::host;
 use crate::transport::link::Link;
-use crate::transport::{Greeting, Line, NoCall, Reply};
+use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
-use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 /// Nanoseconds before the first repetition of a call; doubled up to the second figure.
@@ -47,20 +46,19 @@ pub(super) fn free_service(service: Service) {
     }
 }
 
-/// Whether an address is one of this host's: the kernel lets us bind to it.
-fn own_address(ip: IpAddr) -> bool {
-    ip.is_unspecified() || ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
-}
-
 impl Endpoint {
-    /// An error if the peer is on another host.
+    /// Settles how the peer is reached; an error if it is not.
     pub(super) fn check_reachable(&mut self, out: &mut Out<'_>, id: PeerId) -> Result<()> {
         let name = self.peers.get(id).name;
-        if name.is_local_to(host::id(), own_address) {
-            return Ok(());
+        let reach = self.door.as_ref().map_or(Err(Error::BadState), |door| door.reach(&name));
+        match reach {
+            Ok(reach) => self.peers.get_mut(id).reach = reach,
+            Err(why) => {
+                self.depart(out, id, why);
+                return Err(why);
+            }
         }
-        self.depart(out, id, Error::Unreachable);
-        Err(Error::Unreachable)
+        Ok(())
     }
 
     /// Makes the link to a peer that was never sent to, and calls it.
@@ -98,9 +96,11 @@ impl Endpoint {
         if self.peers.get(id).link.is_some() {
             return Ok(());
         }
+        let reach = self.peers.get(id).reach;
+        let bytes = self.segment_bytes(reach);
         let door = self.door.as_mut().ok_or(Error::BadState)?;
-        let (handed, mem) = door.segment(self.segment_bytes).map_err(|e| {
-            self.log.warn(|| format!("no shared memory for a peer ({} bytes): {e}", self.segment_bytes));
+        let (handed, mem) = door.segment(reach, bytes).map_err(|e| {
+            self.log.warn(|| format!("no memory for a ring to a peer ({bytes} bytes): {e}"));
             Error::NoResources
         })?;
         let peer = self.peers.get_mut(id);
@@ -114,36 +114,51 @@ impl Endpoint {
         // It called us, and the answer did not fit then. It goes the same way: only there does the caller know what it answers,
         // for a caller by a contact address does not know yet that it is us.
         if let Some(line) = self.peers.get(id).lines.first().cloned() {
-            self.answer(out, id, &*line, now);
+            self.answer(out, id, line, now);
             return;
         }
-        let name = self.peers.get(id).name;
+        let Peer { name, reach, .. } = *self.peers.get(id);
         let Some(door) = &mut self.door else { return };
-        let called = door.call(&name).and_then(|(line, pid)| {
+        let called = door.call(&name, reach).and_then(|(line, pid)| {
             self.peers.get_mut(id).pid = pid;
             self.greet(id, &*line).map(|()| line)
         });
         match called {
             Ok(line) => {
-                self.keep_line(id, line);
-                self.greeted(out, id);
+                self.keep_line(id, &line);
+                self.greeted(out, id, line);
             }
             Err(NoCall::Later) => self.dial_later(out, id, now),
+            Err(NoCall::Soon) => self.dial_soon(out, id, now),
             Err(NoCall::Never(why)) => self.depart(out, id, why),
         }
     }
 
     /// Answers a call; or notes when to try again.
-    fn answer(&mut self, out: &mut Out<'_>, id: PeerId, line: &dyn Line, now: u64) {
-        match self.greet(id, line) {
-            Ok(()) => self.greeted(out, id),
-            Err(NoCall::Later) => self.dial_later(out, id, now),
+    fn answer(&mut self, out: &mut Out<'_>, id: PeerId, line: Arc<dyn Line>, now: u64) {
+        match self.greet(id, &*line) {
+            Ok(()) => self.greeted(out, id, line),
+            Err(NoCall::Later | NoCall::Soon) => self.dial_later(out, id, now),
             Err(NoCall::Never(_)) => {
                 // It is gone already, but what it left in its ring arrives.
                 self.peers.get_mut(id).contact = Contact::Greeted;
                 self.poll.ending.push(id);
             }
         }
+    }
+
+    /// A call is under way: looks at it again at the next look at the sockets.
+    fn dial_soon(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
+        if now >= deadline {
+            self.depart(out, id, Error::TimedOut);
+            return;
+        }
+        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause };
+        if !self.poll.dialing.contains(&id) {
+            self.poll.dialing.push(id);
+        }
+        self.report.rouse();
     }
 
     fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
@@ -165,7 +180,7 @@ impl Endpoint {
     fn greet(&mut self, id: PeerId, line: &dyn Line) -> core::result::Result<(), NoCall> {
         let own = self.name().map_err(NoCall::Never)?;
         let cores = self.crowd.own_cores();
-        let bytes = self.segment_bytes as u32;
+        let bytes = self.segment_bytes(self.peers.get(id).reach) as u32;
         self.own_bell().map_err(NoCall::Never)?;
         let peer = self.peers.get(id);
         let hello = Hello::new(own.to_bytes(), peer.name.to_bytes(), bytes, id.0 % bell::SLOTS, cores);
@@ -176,18 +191,27 @@ impl Endpoint {
     }
 
     /// Watches a connection of a peer, and wakes the peer by it.
-    fn keep_line(&mut self, id: PeerId, line: Arc<dyn Line>) {
+    fn keep_line(&mut self, id: PeerId, line: &Arc<dyn Line>) {
         line.watch(id);
         let peer = self.peers.get_mut(id);
-        if let Some(link) = &mut peer.link {
+        // To another host only the line that carries our ring does.
+        if let Some(link) = &mut peer.link
+            && peer.reach == Reach::Host
+        {
             link.set_waker(Some(line.clone()));
         }
-        peer.lines.push(line);
+        peer.lines.push(line.clone());
     }
 
-    /// The peer has our segment: what waited for that is complete.
-    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId) {
+    /// The peer has our segment, or `line` carries it there: what waited for that is complete.
+    fn greeted(&mut self, out: &mut Out<'_>, id: PeerId, line: Arc<dyn Line>) {
         let peer = self.peers.get_mut(id);
+        if let Some(link) = &mut peer.link
+            && peer.reach == Reach::Network
+        {
+            link.set_waker(Some(line.clone()));
+            link.set_away(line.in_place());
+        }
         peer.segment = None;
         peer.contact = Contact::Greeted;
         for req in std::mem::take(&mut peer.await_contact) {
@@ -216,19 +240,27 @@ impl Endpoint {
             line.turn_away(Refusal::Malformed);
             return;
         };
-        self.peers.get_mut(id).pid = pid;
-        if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, greeting)) {
+        let peer = self.peers.get_mut(id);
+        peer.pid = pid;
+        if peer.link.is_none() {
+            peer.reach = line.reach();
+        } else if peer.reach != line.reach() {
+            self.log.warn(|| format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks"));
+            line.turn_away(Refusal::Malformed);
+            return;
+        }
+        if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, greeting, &line)) {
             self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", pid));
             line.turn_away(Refusal::NoResources);
             self.depart(out, id, why);
             return;
         }
-        self.keep_line(id, line.clone());
+        self.keep_line(id, &line);
         // Else both called at once: our call brought our segment, theirs brought theirs.
         if self.peers.get(id).contact != Contact::Greeted {
             let now = self.clock.now();
             self.start_dialing(id, now);
-            self.answer(out, id, &*line, now);
+            self.answer(out, id, line, now);
         }
     }
 
@@ -251,15 +283,22 @@ impl Endpoint {
     }
 
     /// Maps what a peer sent and begins to poll its ring.
-    fn attach(&mut self, id: PeerId, greeting: &Greeting) -> Result<()> {
+    fn attach(&mut self, id: PeerId, greeting: &Greeting, line: &Arc<dyn Line>) -> Result<()> {
         let hello = &greeting.hello;
         let theirs = greeting.segment.segment(hello.segment.get() as usize).map_err(|_| Error::Corrupt)?;
         let bell = Bell::new(greeting.bell.bell().map_err(|_| Error::Corrupt)?);
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         link.attach(theirs, Some((bell, hello.slot.get())));
-        self.try_memory(id);
-        self.crowd.joined(id, hello.cores.map(|w| w.get()));
+        line.begin(link.mine());
+        if peer.reach == Reach::Network {
+            link.set_home(line.clone().in_place());
+        } else {
+            self.try_memory(id);
+        }
+        if Name::from_bytes(&hello.from).is_ok_and(|from| from.is_local_to(host::id(), |_| false)) {
+            self.crowd.joined(id, hello.cores.map(|w| w.get()));
+        }
         self.start_polling(id);
         Ok(())
     }
@@ -275,7 +314,20 @@ impl Endpoint {
                 Reply::Wake => return more,
                 Reply::Greeting(greeting) => {
                     more = true;
-                    self.answered(out, id, &greeting);
+                    self.answered(out, id, &greeting, &line.clone());
+                }
+                Reply::Left(message) => {
+                    more = true;
+                    if let Some(req) = self.peers.get_mut(id).streams.left(message) {
+                        self.report.sent(out, &req);
+                    }
+                }
+                Reply::Landed(message) => {
+                    more = true;
+                    if let Some(received) = self.peers.get_mut(id).streams.landed(message) {
+                        self.received(out, id, received);
+                    }
+                    self.push(out, id);
                 }
                 // Few at most: who lends too much is not heard any more.
                 Reply::Loan(loan, handed) => self.take_loan(out, id, &loan, handed.as_ref()),
@@ -294,7 +346,7 @@ impl Endpoint {
     }
 
     /// The answer to our call.
-    fn answered(&mut self, out: &mut Out<'_>, id: PeerId, greeting: &Greeting) {
+    fn answered(&mut self, out: &mut Out<'_>, id: PeerId, greeting: &Greeting, line: &Arc<dyn Line>) {
         let Ok(from) = Name::from_bytes(&greeting.hello.from) else {
             self.depart(out, id, Error::Corrupt);
             return;
@@ -310,7 +362,7 @@ impl Endpoint {
         {
             self.settle(out, id, other);
         }
-        if let Err(why) = self.attach(id, greeting) {
+        if let Err(why) = self.attach(id, greeting, line) {
             self.depart(out, id, why);
         }
     }

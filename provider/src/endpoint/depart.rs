@@ -49,6 +49,8 @@ impl Endpoint {
         }
         if let Some(link) = &mut peer.link {
             link.set_waker(None);
+            link.set_away(None);
+            link.set_home(None);
         }
         peer.segment = None;
         self.stop_polling(id);
@@ -203,6 +205,10 @@ impl Endpoint {
                 link.tell();
                 link.close();
             }
+        }
+        // What is in the rings to other hosts must leave this process.
+        while self.door.as_mut().is_some_and(|door| !door.part()) && self.clock.now() < until {
+            cpu::yield_core();
         }
         if let Some(name) = self.name {
             if let Some(service) = name.service() {

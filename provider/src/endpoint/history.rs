@@ -6,6 +6,7 @@ use super::peers::Peer;
 use super::tally::{Deed, Tally, Why};
 use crate::log::quoted;
 use crate::select::Origin;
+use crate::transport::Reach;
 use crate::types::{MAX_MSG, PeerId};
 use std::fmt::Write;
 
@@ -50,6 +51,7 @@ struct Refused {
 }
 
 const HERE: &str = "same host";
+const FAR: &str = "network";
 const SELF: &str = "itself";
 
 fn why(why: Why, peer: &Peer) -> String {
@@ -95,21 +97,26 @@ impl Endpoint {
     }
 
     fn peers_of(&self, kind: &str) -> impl Iterator<Item = &Peer> {
-        let itself = kind == SELF;
-        self.peers.ids().map(|id| self.peers.get(id)).filter(move |p| self.is_itself(p) == itself)
+        let kind_of = |p: &Peer| match p.reach {
+            _ if self.is_itself(p) => SELF,
+            Reach::Host => HERE,
+            Reach::Network => FAR,
+        };
+        self.peers.ids().map(|id| self.peers.get(id)).filter(move |p| kind_of(p) == kind)
     }
 
     fn went(&self) -> Vec<Went> {
         let mut all = Vec::new();
-        for peers in [HERE, SELF] {
+        for (peers, reach) in [(HERE, Reach::Host), (FAR, Reach::Network), (SELF, Reach::Host)] {
             if self.peers_of(peers).next().is_none() {
                 continue;
             }
             let sum = |of: &dyn Fn(&Peer) -> Tally| self.peers_of(peers).fold(Tally::default(), |sum, p| sum.plus(of(p)));
-            for (at, row) in self.selection.rows().iter().enumerate() {
+            for (at, row) in self.table(reach).rows().iter().enumerate() {
                 let tally = sum(&|p| p.tally.of_row(at));
                 let sizes = (row.from, row.up_to);
-                let (way, what, origin) = (row.proto.name(), row.what(), row.origin);
+                let what = if reach == Reach::Host { row.what() } else { row.what_far() };
+                let (way, origin) = (row.proto.name(), row.origin);
                 all.push(Went { operation: "send", peers, sizes, way, what, origin, tally });
             }
             for deed in Deed::ALL {
@@ -127,7 +134,7 @@ impl Endpoint {
         let mut all = Vec::new();
         for peer in self.peers.ids().map(|id: PeerId| self.peers.get(id)) {
             for t in peer.tally.turned() {
-                let Some(row) = self.selection.rows().get(usize::from(t.row)) else { continue };
+                let Some(row) = self.table(peer.reach).rows().get(usize::from(t.row)) else { continue };
                 all.push(Refused {
                     operation: "send",
                     pid: peer.pid,

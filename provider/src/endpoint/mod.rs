@@ -62,7 +62,7 @@ use crate::shm::{layout, segment};
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host};
-use crate::transport::{Door, Handed, Venue};
+use crate::transport::{Door, Event, Handed, Reach, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use crate::wire::header::HEAD;
 use books::{Books, HeldMsg, Matcher};
@@ -128,6 +128,10 @@ struct Poll {
     dialing: Vec<PeerId>,
     /// Peers whose socket ended; gone once their ring is drained.
     ending: Vec<PeerId>,
+    /// There are peers on other hosts: the door has something to do in each turn.
+    network: bool,
+    /// Memory for what happens at the door.
+    events: Vec<Event>,
 }
 
 /// What an endpoint has around it: the machine, or a simulation.
@@ -154,6 +158,8 @@ pub struct Endpoint {
     door: Option<Box<dyn Door>>,
     bell: Option<OwnBell>,
     selection: Selection,
+    /// The table for peers on other hosts.
+    far: Selection,
     segment_bytes: usize,
     terms: Terms,
     peers: Peers,
@@ -178,6 +184,7 @@ impl Endpoint {
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
             selection: Selection::tuned(&config, record_max, profiles.standing(&config, &log).tuned()),
+            far: Selection::for_network(&config),
             terms: Terms::of(&config),
             report: Reporter::new(attr.source, index),
             attr,
@@ -255,6 +262,12 @@ impl Endpoint {
         if let Some(service) = name.service() {
             contact::claim_service(service);
         }
+        if let Some(place) = door.place() {
+            name = name.at(place.ip, place.scope_id, place.port);
+        }
+        if self.config.shm == 0 {
+            name = name.network_only();
+        }
         self.door = Some(door);
         self.name = Some(name);
         self.crowd = Crowd::new(cpu::allowed());
@@ -297,9 +310,26 @@ impl Endpoint {
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats;
         for id in self.peers.ids() {
-            self.peers.get(id).tally.add_to(&mut stats, &self.selection);
+            let peer = self.peers.get(id);
+            peer.tally.add_to(&mut stats, self.table(peer.reach));
         }
         stats
+    }
+
+    /// The table for a kind of peer.
+    fn table(&self, reach: Reach) -> &Selection {
+        match reach {
+            Reach::Host => &self.selection,
+            Reach::Network => &self.far,
+        }
+    }
+
+    /// Bytes of the segment for a kind of peer.
+    fn segment_bytes(&self, reach: Reach) -> usize {
+        match reach {
+            Reach::Host => self.segment_bytes,
+            Reach::Network => segment::bytes_for(self.config.tcp_ring_size),
+        }
     }
 
     fn own_bell(&mut self) -> Result<&OwnBell> {

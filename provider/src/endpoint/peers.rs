@@ -16,7 +16,7 @@ use crate::protocol::single::Copies;
 use crate::protocol::stream::Streams;
 use crate::request::SendReq;
 use crate::transport::link::Link;
-use crate::transport::{Handed, Line};
+use crate::transport::{Handed, Line, Reach};
 use crate::types::{Addr, PeerId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -42,6 +42,8 @@ pub(super) struct Peer {
     /// The contact address that it was found by.
     found_at: Option<Name>,
     pub pid: u32,
+    /// How it is reached; settled at first contact.
+    pub reach: Reach,
     pub contact: Contact,
     pub link: Option<Link>,
     /// What hands our segment over, until that is done.
@@ -81,6 +83,7 @@ impl Peer {
             name,
             found_at: name.is_contact().then_some(name),
             pid: 0,
+            reach: Reach::Host,
             contact: Contact::None,
             link: None,
             segment: None,

@@ -28,6 +28,9 @@ impl Endpoint {
     #[inline]
     pub(crate) fn progress(&mut self, out: &mut Out<'_>) -> usize {
         let mut work = 0;
+        if self.poll.network {
+            work += self.turn_network(out);
+        }
         // One load a ring and no branch: most turns find nothing.
         let news = self.poll.hot.iter().fold(0, |news, watch| news | watch.word.get().load(Ordering::Relaxed));
         if news != 0 {
@@ -250,6 +253,31 @@ impl Endpoint {
         }
     }
 
+    /// What comes from other hosts, and what leaves for them.
+    #[inline(never)]
+    fn turn_network(&mut self, out: &mut Out<'_>) -> usize {
+        let Some(door) = &mut self.door else { return 0 };
+        let mut events = std::mem::take(&mut self.poll.events);
+        let mut work = door.turn(self.poll.looked_at, &mut events);
+        for event in events.drain(..) {
+            work += self.happened(out, event);
+        }
+        self.poll.events = events;
+        work
+    }
+
+    /// Something at the door. Returns how much work it was.
+    fn happened(&mut self, out: &mut Out<'_>, event: Event) -> usize {
+        match event {
+            Event::Call { line, pid, greeting } => self.called(out, line, pid, &greeting),
+            // A packet that only wakes is no work: what it is about is in the ring.
+            Event::Peer(id) => return usize::from(self.heard_from(out, id)),
+            Event::Own => return 0,
+            Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
+        }
+        1
+    }
+
     /// Calls that came in, answers, ends; calls to be made again.
     pub(super) fn look_at_sockets(&mut self, out: &mut Out<'_>, now: u64) -> usize {
         let Some(door) = &mut self.door else { return 0 };
@@ -262,15 +290,9 @@ impl Endpoint {
             self.report.rouse();
         }
         for event in events {
-            work += 1;
-            match event {
-                Event::Call { line, pid, greeting } => self.called(out, line, pid, &greeting),
-                // A packet that only wakes is no work: what it is about is in the ring.
-                Event::Peer(id) => work -= usize::from(!self.heard_from(out, id)),
-                Event::Own => work -= 1,
-                Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
-            }
+            work += self.happened(out, event);
         }
+        self.poll.network = self.door.as_ref().is_some_and(|d| d.has_turns());
         for id in std::mem::take(&mut self.poll.dialing) {
             match self.peers.get(id).contact {
                 Contact::Dialing { next, .. } if next <= now => self.dial(out, id, now),

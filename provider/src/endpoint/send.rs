@@ -14,7 +14,7 @@ use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::{Pick, Selection};
-use crate::transport::Door;
+use crate::transport::{Door, Reach};
 use crate::transport::link::Corrupt;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
@@ -242,8 +242,9 @@ impl Endpoint {
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
+        let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
         let lend = || lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
-        let (pick, lent) = or_lent(self.selection.choose(len, copy), &self.selection, len, lend);
+        let (pick, lent) = or_lent(table.choose(len, copy), table, len, lend);
         msg.lent = lent;
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -319,10 +320,11 @@ impl Endpoint {
             && let Some(message) = peer.backlog.pop_front()
         {
             let mut msg = message.message();
+            let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
             let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
-            let pick = self.selection.choose(message.len, !message.bytes.is_empty());
-            let (pick, lent) = or_lent(pick, &self.selection, message.len, lend);
+            let pick = table.choose(message.len, !message.bytes.is_empty());
+            let (pick, lent) = or_lent(pick, table, message.len, lend);
             msg.lent = lent;
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };

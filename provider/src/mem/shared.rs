@@ -74,6 +74,12 @@ impl SharedMem {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
+    /// The address of `len` bytes at `offset`, for system calls that copy from there or to there. Valid as long as a view of this memory
+    /// lives; to be written only if it is writable.
+    pub fn pointer(&self, offset: usize, len: usize) -> *mut u8 {
+        self.at(offset, len)
+    }
+
     /// Copies `len` bytes of application memory (`iov` from `skip` on) to `offset`.
     #[inline]
     pub fn fill(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) {
@@ -94,6 +100,12 @@ impl SharedMem {
     pub fn drain(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
         // SAFETY: `at` checked the range; application memory does not overlap our segments.
         unsafe { user::scatter(iov, skip, len, self.at(offset, len)) }
+    }
+
+    /// Copies the bytes at `offset` to private memory.
+    pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: `at` checked the range; private memory does not overlap our segments.
+        unsafe { core::ptr::copy_nonoverlapping(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// Appends `len` bytes at `offset` to `out`.

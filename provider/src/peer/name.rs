@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  4  "rmx" 0x02            magic and version of this format
-//!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port
+//!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port; bit 2: by the network only
 //!  5  1  zero
 //!  6  2  port, network order   of the service, and of the TCP side; 0: none
 //!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified
@@ -28,6 +28,7 @@ pub const NAME_FORMAT: u32 = 1 << 31 | 0x0072_6d78;
 const MAGIC: [u8; 4] = *b"rmx\x02";
 const CONTACT: u8 = 1;
 const BY_PORT: u8 = 2;
+const NETWORK_ONLY: u8 = 4;
 
 /// What tells endpoints apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,10 +97,11 @@ impl Name {
         };
         let contact = name.is_contact();
         let sound = b[..4] == MAGIC
-            && name.flags & !(CONTACT | BY_PORT) == 0
+            && name.flags & !(CONTACT | BY_PORT | NETWORK_ONLY) == 0
             && b[5] == 0
             && (name.nonce == 0) == contact
             && (name.host == 0) == contact
+            && (name.takes_memory() || !contact)
             && (name.table == 0 || !contact)
             && (name.flags & BY_PORT == 0 || name.port != 0);
         if sound { Ok(name) } else { Err(Error::Invalid) }
@@ -135,6 +137,26 @@ impl Name {
         if self.is_contact() { own_address(self.ip()) } else { self.host == host }
     }
 
+    /// Whether it takes memory from processes of its host.
+    pub fn takes_memory(&self) -> bool {
+        self.flags & NETWORK_ONLY == 0
+    }
+
+    /// The same endpoint, which does not.
+    pub fn network_only(self) -> Name {
+        Name { flags: self.flags | NETWORK_ONLY, ..self }
+    }
+
+    /// The same endpoint, which other hosts find at this address and port.
+    pub fn at(self, ip: IpAddr, scope_id: u32, port: u16) -> Name {
+        Name { ip: v6(ip), scope_id, port, ..self }
+    }
+
+    /// Scope of a link-local IPv6 address, else 0.
+    pub fn scope_id(&self) -> u32 {
+        self.scope_id
+    }
+
     /// The abstract socket that its endpoint listens at.
     pub fn socket_name(&self) -> String {
         if self.flags & BY_PORT != 0 {
@@ -166,7 +188,7 @@ impl Name {
 
     /// The address to listen at that this name stands for, if it has one.
     pub fn service(&self) -> Option<Service> {
-        (self.port != 0).then(|| Service { ip: self.ip(), scope_id: self.scope_id, port: self.port })
+        (self.flags & BY_PORT != 0).then(|| Service { ip: self.ip(), scope_id: self.scope_id, port: self.port })
     }
 }
 
@@ -178,7 +200,7 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// `rustmx://ADDRESS[%SCOPE]:PORT[#INDEX/NONCE@HOST/TABLE]`, with `+` before the port of an endpoint that listens by port.
+/// `rustmx://ADDRESS[%SCOPE]:PORT[+][-][#INDEX/NONCE@HOST/TABLE]`: `+` if it listens by port, `-` if by the network only.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rustmx://")?;
@@ -192,7 +214,8 @@ impl fmt::Display for Name {
             return Ok(());
         }
         let by_port = if self.flags & BY_PORT != 0 { "+" } else { "" };
-        write!(f, "{by_port}#{}/{:016x}@{:016x}/{:x}", self.index, self.nonce, self.host, self.table)
+        let only = if self.flags & NETWORK_ONLY != 0 { "-" } else { "" };
+        write!(f, "{by_port}{only}#{}/{:016x}@{:016x}/{:x}", self.index, self.nonce, self.host, self.table)
     }
 }
 
@@ -213,6 +236,10 @@ impl FromStr for Name {
                 None => (rest, None),
             };
             let (host, port) = place.rsplit_once(':')?;
+            let (port, only) = match port.strip_suffix('-') {
+                Some(p) => (p, true),
+                None => (port, false),
+            };
             let (port, by_port) = match port.strip_suffix('+') {
                 Some(p) => (p, true),
                 None => (port, false),
@@ -226,13 +253,13 @@ impl FromStr for Name {
                 None => (IpAddr::V4(host.parse().ok()?), 0),
             };
             let Some(identity) = identity else {
-                return (port != 0 && !by_port).then(|| Name::contact(ip, scope_id, port));
+                return (port != 0 && !by_port && !only).then(|| Name::contact(ip, scope_id, port));
             };
             let (index, rest) = identity.split_once('/')?;
             let (nonce, rest) = rest.split_once('@')?;
             let (host, table) = rest.split_once('/')?;
             let name = Name {
-                flags: if by_port { BY_PORT } else { 0 },
+                flags: if by_port { BY_PORT } else { 0 } | if only { NETWORK_ONLY } else { 0 },
                 port,
                 ip: v6(ip),
                 scope_id,
@@ -261,7 +288,9 @@ mod tests {
                     return Name::contact(ip, scope_id, port);
                 }
                 let service = by_port.then_some(Service { ip, scope_id, port });
-                Name::new(nonce | 1, index, host | 1, service)
+                let name = Name::new(nonce | 1, index, host | 1, service);
+                let name = if index & 1 == 0 { name } else { name.at(ip, scope_id, port) };
+                if index & 2 == 0 { name } else { name.network_only() }
             })
     }
 

@@ -11,6 +11,8 @@
 //!   the window needs none. With no window left the promise is 0: an envelope always gets through.
 //! * Both sides know the last byte: `max(promise, wanted)`. A buffer that is too short makes `wanted` smaller; what
 //!   was promised beyond it is dropped.
+//! * Between hosts the promise is the first fragment, and what is asked for is no fragments: it leaves from the sender's buffer and
+//!   lands in the receiver's ([`InPlace`](crate::transport::InPlace)). A sender that must know that it landed asks for that by a flag of the RTS, and a second CTS says it.
 //! * Fragments leave room for envelopes (`Class::Fragment`); ready streams go first in, first out.
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
@@ -19,9 +21,10 @@ use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wi
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
+use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
-use crate::types::ProtoId;
-use crate::wire::header::{Header, Kind, Rts};
+use crate::types::{Level, ProtoId};
+use crate::wire::header::{Header, Kind, Rts, flag};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -32,10 +35,14 @@ struct TxStream {
     iov: UserIov,
     total: usize,
     sent: usize,
+    promise: usize,
     /// Bytes that may go now: the promise, then what was asked for.
     goal: usize,
     /// Whether the goal is final.
     asked: bool,
+    /// What goes past the ring has left; the receiver has said that it is there.
+    left: bool,
+    landed: bool,
     req: SendReq,
 }
 
@@ -55,6 +62,8 @@ struct RxStream {
     promise: usize,
     arrived: usize,
     goal: usize,
+    /// The sender wants to know when all is there.
+    tell: bool,
     dest: Dest,
 }
 
@@ -65,7 +74,8 @@ pub struct Streams {
     ready: VecDeque<u32>,
     next_id: u32,
     rx: FxHashMap<u32, RxStream>,
-    cts: VecDeque<(u32, u64)>,
+    /// Messages, the bytes that are wanted of them, and flags.
+    cts: VecDeque<(u32, u64, u8)>,
     fragment: usize,
 }
 
@@ -90,8 +100,8 @@ impl Streams {
     /// into the ring, with the position behind it. Returns how many records were written.
     pub fn push(&mut self, link: &mut Link, mut sent: impl FnMut(SendReq, u32)) -> Result<usize, Corrupt> {
         let mut records = 0;
-        while let Some(&(id, wanted)) = self.cts.front() {
-            match link.send(&control(Kind::Cts, id, wanted), Class::Control) {
+        while let Some(&(id, wanted, flags)) = self.cts.front() {
+            match link.send(&Draft { flags, ..control(Kind::Cts, id, wanted) }, Class::Control) {
                 Ok(_) => self.cts.pop_front(),
                 Err(NotSent::Full) => return Ok(records),
                 Err(NotSent::Corrupt) => return Err(Corrupt),
@@ -103,8 +113,10 @@ impl Streams {
                 self.ready.pop_front();
                 continue;
             };
-            while s.sent < s.goal {
-                let len = self.fragment.min(s.goal - s.sent).min(link.max_payload(Kind::Data));
+            let in_place = link.is_in_place();
+            let by_ring = if in_place { s.goal.min(s.promise) } else { s.goal };
+            while s.sent < by_ring {
+                let len = self.fragment.min(by_ring - s.sent).min(link.max_payload(Kind::Data));
                 let draft = Draft { iov: &s.iov, skip: s.sent, len, ..control(Kind::Data, id, s.sent as u64) };
                 match link.send(&draft, Class::Fragment) {
                     Ok(_) => s.sent += len,
@@ -114,7 +126,12 @@ impl Streams {
                 records += 1;
             }
             self.ready.pop_front();
-            if s.asked
+            if s.sent < s.goal {
+                let bulk = Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent };
+                s.sent = s.goal;
+                link.post(bulk);
+                records += 1;
+            } else if s.asked
                 && let Some(done) = self.tx.remove(&id)
             {
                 sent(done.req, link.position());
@@ -124,9 +141,18 @@ impl Streams {
     }
 
     /// The receiver asks for (the rest of) a stream.
-    pub fn on_cts(&mut self, header: &Header) -> Result<(), Corrupt> {
+    ///
+    /// Returns the send if its receiver has it all, and that is all it waits for.
+    pub fn on_cts(&mut self, header: &Header) -> Result<Option<SendReq>, Corrupt> {
         let id = stream_id(header)?;
         let s = self.tx.get_mut(&id).ok_or(Corrupt)?;
+        if header.flags & flag::LAST != 0 {
+            if !s.asked || s.landed {
+                return Err(Corrupt);
+            }
+            s.landed = true;
+            return Ok(self.end_if_whole(id));
+        }
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
         if s.asked || wanted > s.total {
             return Err(Corrupt);
@@ -137,7 +163,29 @@ impl Streams {
             self.ready.push_back(id);
         }
         s.goal = s.goal.max(wanted);
-        Ok(())
+        Ok(None)
+    }
+
+    /// What went past the ring has left. Returns the send if that is all it waits for.
+    pub fn left(&mut self, id: u32) -> Option<SendReq> {
+        self.tx.get_mut(&id)?.left = true;
+        self.end_if_whole(id)
+    }
+
+    fn end_if_whole(&mut self, id: u32) -> Option<SendReq> {
+        let s = self.tx.get(&id)?;
+        let whole = s.left && (s.landed || s.req.level != Level::Delivery);
+        if whole { self.tx.remove(&id).map(|s| s.req) } else { None }
+    }
+
+    /// What was asked for is in its place. Returns the receive.
+    pub fn landed(&mut self, id: u32) -> Option<Received> {
+        let s = self.rx.get_mut(&id)?;
+        s.arrived = s.goal;
+        if s.tell {
+            self.cts.push_back((id, 0, flag::LAST));
+        }
+        self.finish(id)
     }
 
     /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.
@@ -181,22 +229,23 @@ impl Streams {
 
     /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
     pub fn start_asked(&mut self, id: u32, iov: UserIov, total: usize, wanted: usize, req: SendReq) {
-        self.tx.insert(id, TxStream { iov, total, sent: 0, goal: wanted, asked: true, req });
+        let s = TxStream { iov, total, sent: 0, promise: 0, goal: wanted, asked: true, left: false, landed: false, req };
+        self.tx.insert(id, s);
         self.ready.push_back(id);
     }
 
     /// The receiver's side of that.
     pub fn expect(&mut self, id: u32, env: Envelope, req: RecvReq) {
         let goal = req.cap.min(env.total);
-        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, dest: Dest::Recv(req) });
+        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, tell: false, dest: Dest::Recv(req) });
     }
 
     /// Takes the receive of a stream whose first fragment was placed; returns it if that was all.
-    pub fn adopt(&mut self, id: u32, req: RecvReq) -> Option<Received> {
+    pub fn adopt(&mut self, link: &Link, id: u32, req: RecvReq) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
         let wanted = req.cap.min(s.env.total);
         s.dest = Dest::Recv(req);
-        self.ask(id, wanted);
+        self.ask(link, id, wanted);
         self.finish(id)
     }
 
@@ -215,16 +264,21 @@ impl Streams {
             link.tell();
             pool.give(bytes);
         }
-        self.ask(id, wanted);
+        self.ask(link, id, wanted);
         self.finish(id)
     }
 
-    fn ask(&mut self, id: u32, wanted: usize) {
+    fn ask(&mut self, link: &Link, id: u32, wanted: usize) {
         if let Some(s) = self.rx.get_mut(&id)
             && s.promise < s.env.total
         {
             s.goal = s.promise.max(wanted);
-            self.cts.push_back((id, wanted as u64));
+            if let Dest::Recv(req) = &s.dest
+                && s.goal > s.promise
+            {
+                link.expect(Bulk { id, iov: &req.iov, skip: s.promise, len: s.goal - s.promise });
+            }
+            self.cts.push_back((id, wanted as u64, 0));
         }
     }
 
@@ -263,7 +317,8 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
     wire.link.take(promise)?;
-    let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
+    let tell = header.flags & flag::LAST != 0;
+    let mut s = RxStream { env, promise, arrived: len, goal: promise, tell, dest };
     match &mut s.dest {
         Dest::Held(bytes) => wire.link.payload_append(header, bytes),
         _ => wire.link.release(len),
@@ -283,19 +338,30 @@ impl Protocol for Stream {
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
         // A long message takes at most half of what is left of the window, so that others still pass.
         let credit = wire.link.credit();
-        let promise = if msg.len <= credit / 2 { msg.len } else { (credit / 2).min(msg.len) };
+        let promise = if wire.link.is_in_place() {
+            0
+        } else if msg.len <= credit / 2 {
+            msg.len
+        } else {
+            credit / 2
+        };
         let promise = promise.min(u32::MAX as usize);
         let promise = if wire.link.spend(promise) { promise } else { 0 };
         let len = wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts));
         let id = wire.streams.next_id();
         let rts = Rts { total: msg.len as u64, stream: id, promise: promise as u32 };
-        let draft = first(Kind::Rts, msg, rts.emit(), len);
+        let mut draft = first(Kind::Rts, msg, rts.emit(), len);
+        if req.level == Level::Delivery {
+            draft.flags |= flag::LAST;
+        }
         if let Err(e) = wire.link.send(&draft, Class::Envelope) {
             wire.link.unspend(promise);
             return Err(e.into());
         }
         let streams = &mut *wire.streams;
-        let s = TxStream { iov: msg.iov.into(), total: msg.len, sent: len, goal: promise, asked: promise == msg.len, req: *req };
+        let (iov, asked) = (msg.iov.into(), promise == msg.len);
+        let s =
+            TxStream { iov, total: msg.len, sent: len, promise, goal: promise, asked, left: false, landed: false, req: *req };
         streams.tx.insert(id, s);
         if promise > len || promise == msg.len {
             streams.ready.push_back(id);

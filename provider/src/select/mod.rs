@@ -145,6 +145,17 @@ impl Selection {
         Selection::tuned(config, record_max, None)
     }
 
+    /// For peers on other hosts: no kernel that copies, nothing to map, and the network's own sizes.
+    pub fn for_network(config: &Config) -> Selection {
+        let said = config.says("tcp_eager_max");
+        let config = Config { cma: 1, lend: 2, eager_max: config.tcp_eager_max, ring_size: config.tcp_ring_size, ..config.clone() };
+        let mut selection = Selection::new(&config, record_max(&config));
+        for row in selection.rows.iter_mut().filter(|r| r.origin == Origin::Set && !said) {
+            row.origin = Origin::Shipped;
+        }
+        selection
+    }
+
     /// The same, by measured costs if there are some.
     pub fn tuned(config: &Config, record_max: usize, tuned: Option<Tuned>) -> Selection {
         let (rows, _) = table::build(config, record_max, tuned);
@@ -214,6 +225,14 @@ impl Row {
             ProtoId::Syscall if self.shared => Way::Shared,
             ProtoId::Syscall => Way::Alone,
             ProtoId::Mapped => Way::Mapped,
+        }
+    }
+
+    /// How it carries them to other hosts, for people.
+    pub fn what_far(&self) -> &'static str {
+        match self.proto {
+            ProtoId::Stream => "from the sender's buffer to the receiver's, once there is one",
+            _ => self.what(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::shm::ring::{Consumer, Peeked, Producer};
 use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
+use crate::transport::{Bulk, InPlace};
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
 use std::sync::Arc;
@@ -92,6 +93,9 @@ pub struct Link {
     waker: Option<Arc<dyn Wake>>,
     /// The nap of the peer for which it was woken last.
     woken: u64,
+    /// What carries payload past the rings to another host, and from there.
+    away: Option<Arc<dyn InPlace>>,
+    home: Option<Arc<dyn InPlace>>,
 }
 
 impl Link {
@@ -119,6 +123,8 @@ impl Link {
             stance,
             waker: None,
             woken: 0,
+            away: None,
+            home: None,
         }
     }
 
@@ -229,7 +235,8 @@ impl Link {
         {
             bell.ring(*slot);
         }
-        if nap != 0 && nap != self.woken {
+        // To another host each record must be carried.
+        if nap != 0 && (nap != self.woken || self.away.is_some()) {
             self.woken = nap;
             self.wake();
         }
@@ -254,6 +261,36 @@ impl Link {
         if Stance::of(word).nap != 0 {
             self.announce(word);
         }
+    }
+
+    /// Our segment.
+    pub fn mine(&self) -> &SharedMem {
+        &self.mine
+    }
+
+    /// The peer is on another host: `away` carries payload there.
+    pub fn set_away(&mut self, away: Option<Arc<dyn InPlace>>) {
+        self.away = away;
+    }
+
+    /// `home` carries payload from there.
+    pub fn set_home(&mut self, home: Option<Arc<dyn InPlace>>) {
+        self.home = home;
+    }
+
+    /// Whether long messages go from buffer to buffer, past the rings, without either side's copying them.
+    pub fn is_in_place(&self) -> bool {
+        self.away.is_some() || self.home.is_some()
+    }
+
+    /// Sends a part of a message that the peer has asked for. Whether there is a way.
+    pub fn post(&self, bulk: Bulk<'_>) -> bool {
+        self.away.as_ref().map(|away| away.post(bulk)).is_some()
+    }
+
+    /// A part of a message is about to be asked for. Whether there is a way for it.
+    pub fn expect(&self, bulk: Bulk<'_>) -> bool {
+        self.home.as_ref().map(|home| home.expect(bulk)).is_some()
     }
 
     /// How the peer can be woken; `None` when it is gone.

@@ -12,16 +12,14 @@
 //! ```
 //! This module moves bytes and descriptors and names what happened; who the peer is and what that means is the endpoint's business.
 
-use super::{Door, Event, Greeting, Handed, Lendable, Line, NoCall, Reply, Venue};
+use super::{Event, Greeting, Handed, Lendable, Line, NoCall, Reply};
 use crate::error::Error;
-use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
-use crate::shm::{bell, segment};
 use crate::sys::event::EventFd;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
 use crate::sys::wake::{WAKE, Wake};
-use crate::sys::{heap, host, memfd};
+use crate::sys::heap;
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
 use crate::wire::loan::{LOAN_LEN, Loan};
@@ -38,19 +36,7 @@ const LISTENER: u64 = 0;
 const STRANGER: u64 = 1 << 32;
 const PEER: u64 = 2 << 32;
 const OWN: u64 = 3 << 32;
-
-/// The abstract sockets of this host.
-pub struct Host;
-
-impl Venue for Host {
-    fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
-        Ok(Box::new(Local::open(name)?))
-    }
-
-    fn random(&self) -> u64 {
-        host::random()
-    }
-}
+const OTHER: u64 = 4 << 32;
 
 struct Stranger {
     fd: OwnedFd,
@@ -92,23 +78,21 @@ impl Local {
     }
 }
 
-impl Door for Local {
-    fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
+impl Local {
+    /// Calls the endpoint that listens as `name`, and checks that it is this user's. Returns its process, too.
+    ///
+    /// # Errors
+    /// [`NoCall`]; nothing happened.
+    pub fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
         let (fd, cred) = call(name)?;
         Ok((Arc::new(Socket { fd, poller: self.poller.clone() }), cred.pid.cast_unsigned()))
     }
 
-    fn segment(&mut self, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
-        let (fd, mem) = segment::create(bytes)?;
-        Ok((Handed::Descriptor(fd), mem))
-    }
-
-    fn bell(&mut self) -> Result<(Handed, SharedMem), Errno> {
-        let (fd, map) = memfd::create("rustmx-bell", bell::BYTES, false)?;
-        Ok((Handed::Descriptor(fd), SharedMem::new(map)))
-    }
-
-    fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error> {
+    /// What wakes this endpoint from inside.
+    ///
+    /// # Errors
+    /// [`Error::NoResources`].
+    pub fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error> {
         if self.own.is_none() {
             let event = EventFd::new().map_err(|_| Error::NoResources)?;
             self.poller.add(&event, OWN).map_err(|_| Error::NoResources)?;
@@ -118,15 +102,18 @@ impl Door for Local {
         Ok(own)
     }
 
-    fn kernel_pid(&self, pid: u32) -> u32 {
-        pid
+    /// Watches another poller, so that whoever sleeps on this one wakes for it, too.
+    pub fn watch(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.poller.add(other, OTHER)
     }
 
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.poller.as_fd())
+    /// Readable while there is something to be polled for.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 
-    fn lendable(&mut self, address: usize) -> Option<Lendable> {
+    /// The memory in which an address of this process lies, if peers could map it.
+    pub fn lendable(&mut self, address: usize) -> Option<Lendable> {
         let range = heap::heap()?.find(address)?;
         let place = self.arenas.iter().position(|a| *a == range.generation).unwrap_or_else(|| {
             self.arenas.push(range.generation);
@@ -135,11 +122,13 @@ impl Door for Local {
         Some(Lendable { number: place as u32 + 1, base: range.base, length: range.length })
     }
 
-    fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
+    /// What hands that memory over.
+    pub fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
         heap::heap()?.open(memory.base, writable).ok().map(Handed::Descriptor)
     }
 
-    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+    /// Looks once for what there is.
+    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
         let mut tokens = std::mem::take(&mut self.tokens);
         self.poller.ready(&mut tokens);
         for &token in &tokens {
@@ -153,7 +142,8 @@ impl Door for Local {
                     }
                     events.push(Event::Own);
                 }
-                _ => self.accept_all(now, events),
+                LISTENER => self.accept_all(now, events),
+                _ => {}
             }
         }
         self.tokens = tokens;
@@ -220,7 +210,7 @@ impl Local {
             }
             // Nobody wakes, or lends, before it has said hello.
             Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),
-            Reply::Ended | Reply::Nothing => {}
+            Reply::Ended | Reply::Nothing | Reply::Left(_) | Reply::Landed(_) => {}
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Ways to a peer: the data side of a connection ([`link`]), and how one comes about on this host ([`local`]).
+//! Ways to a peer: the data side of a connection ([`link`]), and how one comes about on this host ([`local`]) and between hosts ([`tcp`]).
 //!
 //! In this file is the seam between the two floors: what the endpoint needs of the place where it meets others. Behind it are the
-//! kernel's sockets, or a simulation (`tests/simulation/`). It is crossed at first contact, at ends, and now and then
-//! by a poll, never for a message.
+//! kernel's sockets, or a simulation (`tests/simulation/`). Towards peers of this host it is crossed at first contact, at ends, and now and then
+//! by a poll, never for a message; what goes to other hosts needs system calls, and they are behind it.
 //!
 //! ```text
 //! Venue   where endpoints meet     open(name) ─▶ Door
@@ -10,11 +10,14 @@
 //! Line    one conversation         greet(hello, memory) · lend(memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
 //! ```
 
+pub mod doors;
 pub mod link;
 pub mod local;
+pub mod tcp;
 
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
 use crate::peer::name::Name;
 use crate::shm::{bell, segment};
 use crate::sys::memfd;
@@ -24,6 +27,7 @@ use crate::wire::hello::{Hello, Refusal};
 use crate::wire::loan::Loan;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Where endpoints meet.
@@ -38,13 +42,60 @@ pub trait Venue: Send + Sync {
     fn random(&self) -> u64;
 }
 
+/// How a peer is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// It is on this host: memory can be handed over.
+    #[default]
+    Host,
+    /// By the network.
+    Network,
+}
+
+/// Where an endpoint listens for other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address that others are told.
+    pub ip: IpAddr,
+    /// Scope of a link-local IPv6 address, else 0.
+    pub scope_id: u32,
+    /// Port.
+    pub port: u16,
+}
+
 /// The place of one endpoint at the venue. Dropped, it is closed.
 pub trait Door: Send {
-    /// Calls the endpoint that listens as `name`, and checks that it is this user's. Returns its process, too.
+    /// Where it listens for other hosts; `None` if it does not.
+    fn place(&self) -> Option<Place> {
+        None
+    }
+
+    /// How the endpoint `name` can be reached.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: not at all.
+    fn reach(&self, name: &Name) -> Result<Reach, Error>;
+
+    /// Calls the endpoint that listens as `name`; on this host, checks that it is this user's. Returns its process, too, 0 if it has no number here.
     ///
     /// # Errors
     /// [`NoCall`]; nothing happened.
-    fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall>;
+    fn call(&mut self, name: &Name, reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall>;
+
+    /// One turn of what needs system calls for each message. Returns how much there was. `now` as in [`poll`](Self::poll), perhaps some turns old.
+    fn turn(&mut self, _now: u64, _events: &mut Vec<Event>) -> usize {
+        0
+    }
+
+    /// Whether [`turn`](Self::turn) does anything: there are peers on the network, or may be.
+    fn has_turns(&self) -> bool {
+        false
+    }
+
+    /// The endpoint closes: sends what is left. Whether it is out of this process's hands.
+    fn part(&mut self) -> bool {
+        true
+    }
 
     /// Looks once for what there is, without waiting. `now` in nanoseconds.
     fn poll(&mut self, now: u64, events: &mut Vec<Event>);
@@ -53,7 +104,7 @@ pub trait Door: Send {
     ///
     /// # Errors
     /// Why there is none.
-    fn segment(&mut self, bytes: usize) -> Result<(Handed, SharedMem), Errno>;
+    fn segment(&mut self, reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno>;
 
     /// Memory for a bell that all peers can write, and what hands it over.
     ///
@@ -119,6 +170,19 @@ pub trait Line: Wake {
         Err(NoCall::Never(Error::Unsupported))
     }
 
+    /// How it reaches the peer.
+    fn reach(&self) -> Reach {
+        Reach::Host
+    }
+
+    /// The peer's hello is accepted: what it writes may come. How far we have read it will stand in `mine`.
+    fn begin(&self, _mine: &SharedMem) {}
+
+    /// What moves payload past the rings, if it does not come by itself.
+    fn in_place(self: Arc<Self>) -> Option<Arc<dyn InPlace>> {
+        None
+    }
+
     /// What the peer said.
     fn hear(&self) -> Reply;
 
@@ -130,6 +194,28 @@ pub trait Line: Wake {
 
     /// No events of it any more.
     fn forget(&self);
+}
+
+/// A part of a message that goes from the application's memory to the application's memory.
+pub struct Bulk<'a> {
+    /// The sender's name for the message.
+    pub id: u32,
+    /// All of its memory.
+    pub iov: &'a [UserSeg],
+    /// Where the part begins.
+    pub skip: usize,
+    /// Its bytes, not 0.
+    pub len: usize,
+}
+
+/// Moves parts of messages without a stop in a ring. The memory must stay until [`Reply::Left`] or [`Reply::Landed`] names the message, or
+/// the line is [forgotten](Line::forget).
+pub trait InPlace: Send + Sync {
+    /// Sends a part that the peer expects.
+    fn post(&self, bulk: Bulk<'_>);
+
+    /// A part will come. Said before the peer is asked for it.
+    fn expect(&self, bulk: Bulk<'_>);
 }
 
 /// Memory on its way between two endpoints.
@@ -212,6 +298,8 @@ pub enum Event {
 pub enum NoCall {
     /// Try again in a moment.
     Later,
+    /// It is under way: ask again at the next look.
+    Soon,
     /// Never.
     Never(Error),
 }
@@ -226,7 +314,11 @@ pub enum Reply {
     Greeting(Box<Greeting>),
     /// It lends memory; `None`: that was lost on the way, for want of descriptors.
     Loan(Loan, Option<Handed>),
-    /// It does not want us.
+    /// All of a part that we [posted](InPlace::post) has left.
+    Left(u32),
+    /// All of a part that we [expected](InPlace::expect) is there.
+    Landed(u32),
+    /// It does not want us, or cannot be used.
     Refused(Error),
     /// It is gone.
     Ended,

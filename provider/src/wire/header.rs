@@ -82,9 +82,9 @@ const RULES: [Option<Rule>; 16] = {
     let mut rules = [const { None }; 16];
     rules[Kind::Inline as usize] = Some(Rule { kind: Kind::Inline, flags: MESSAGE, len: (0, INLINE_MAX as u16) });
     rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE, len: (0, u16::MAX) });
-    rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE, len: (0, u16::MAX) });
+    rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE | flag::LAST, len: (0, u16::MAX) });
     rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: 0, len: (1, u16::MAX) });
-    rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: flag::FORBIDDEN, len: (0, 0) });
+    rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: flag::FORBIDDEN | flag::LAST, len: (0, 0) });
     rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY, len: (0, u16::MAX) });
     rules[Kind::Get as usize] = Some(Rule { kind: Kind::Get, flags: flag::LAST, len: (0, 0) });
     rules[Kind::Atomic as usize] = Some(Rule { kind: Kind::Atomic, flags: flag::LAST, len: (0, u16::MAX) });
@@ -107,7 +107,7 @@ pub mod flag {
     pub const TAGGED: u8 = 1;
     /// Word 2 holds remote CQ data.
     pub const CQ_DATA: u8 = 2;
-    /// The last record of an operation, or of the answer to a request.
+    /// The last record of an operation, or of the answer to a request. An RTS: its sender is to be told when all is there; a CTS: it is.
     pub const LAST: u8 = 4;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;

@@ -3,6 +3,7 @@
 //!
 //! Pure formats: bytes and words in, validated values out. Nothing here touches shared memory.
 
+pub mod frame;
 pub mod header;
 pub mod hello;
 pub mod loan;

@@ -5,6 +5,7 @@
 
 pub mod process;
 
+use rustmx::config::network::Iface;
 use rustmx::sys::clock::Clock;
 use rustmx::{
     Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, Name, OpFlags, RecvArgs,
@@ -123,8 +124,17 @@ impl Want {
     }
 }
 
+/// With `RUSTMX_TEST_NETWORK=1` in the environment all endpoints of a test reach each other by TCP, over the loopback interface.
+pub fn by_network(config: Config) -> Config {
+    match std::env::var_os("RUSTMX_TEST_NETWORK") {
+        Some(_) => Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..config },
+        None => config,
+    }
+}
+
 impl Node {
     pub fn open(config: Config, attr: EpAttr, clock: Clock) -> Node {
+        let config = by_network(config);
         Node::enabled(Domain::with_clock(Arc::new(config), Log::silent(), clock), attr)
     }
 

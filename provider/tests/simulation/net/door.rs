@@ -11,7 +11,7 @@ use rustmx::shm::ring::Consumer;
 use rustmx::shm::segment;
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
-use rustmx::transport::{Door, Event, Greeting, Handed, Line, NoCall, Reply, Venue};
+use rustmx::transport::{Door, Event, Greeting, Handed, Line, NoCall, Reach, Reply, Venue};
 use rustmx::types::PeerId;
 use rustmx::wire::hello::{Hello, Refusal};
 use rustmx::{Error, Name};
@@ -47,7 +47,11 @@ struct DoorAt {
 }
 
 impl Door for DoorAt {
-    fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
+    fn reach(&self, _name: &Name) -> Result<Reach, Error> {
+        Ok(Reach::Host)
+    }
+
+    fn call(&mut self, name: &Name, _reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall> {
         let mut net = self.net.lock();
         let node = self.node;
         if !net.places[node].alive {
@@ -102,7 +106,7 @@ impl Door for DoorAt {
         }
     }
 
-    fn segment(&mut self, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
+    fn segment(&mut self, _reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
         let mut net = self.net.lock();
         let (written, shown) = (segment::private(bytes), segment::private(bytes));
         shown.word(WAY).store(net.ways.len() as u64, Ordering::Relaxed);

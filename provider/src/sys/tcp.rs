@@ -1,0 +1,285 @@
+//! TCP sockets (tcp(7)) that never block, and what the kernel knows of a connection's health.
+//!
+//! Bytes go from and to lists of [`Piece`]s, so that a header in our memory, lines of a ring and the application's buffer travel in one
+//! system call and are copied by the kernel only.
+#![expect(unsafe_code)]
+// UNSAFETY: hands addresses of memory to sendmsg(2) and recvmsg(2); reads what getsockopt(2) and ioctl(2) write.
+
+use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use smallvec::SmallVec;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Connections that may wait to be accepted (capped by net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
+/// Idle seconds before the kernel asks the other one whether it is still there, and between later questions.
+const KEEPALIVE: [u64; 2] = [3, 1];
+
+fn socket(to: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+/// Listens at `at`; at the unspecified IPv6 address for both families. Port 0: any. `EADDRINUSE` if somebody else does.
+pub fn listen(at: SocketAddr) -> Result<OwnedFd, Errno> {
+    let fd = socket(&at)?;
+    // A port whose last owner's connections linger may be used again.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if at.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, !at.ip().is_unspecified())?;
+    }
+    rustix::net::bind(&fd, &at)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// Begins to connect to `to`, from a port of `from` if that is given, else from any. [`connected`] tells how it went.
+pub fn connect(to: SocketAddr, from: Option<RangeInclusive<u16>>, start: u16) -> Result<OwnedFd, Errno> {
+    let fd = socket(&to)?;
+    if let Some(range) = from {
+        bind_within(&fd, &to, &range, start)?;
+    }
+    prepare(&fd)?;
+    match rustix::net::connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(why) => Err(why),
+    }
+}
+
+/// Takes a port of a range, the first that is free from `start` on; `EADDRINUSE` if none is.
+fn bind_within(fd: &OwnedFd, to: &SocketAddr, range: &RangeInclusive<u16>, start: u16) -> Result<(), Errno> {
+    // Several connections may leave from one port if they go to different places.
+    sockopt::set_socket_reuseaddr(fd, true)?;
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let count = u32::from(range.end() - range.start()) + 1;
+    for i in 0..count {
+        let port = range.start() + ((u32::from(start) + i) % count) as u16;
+        match rustix::net::bind(fd, &SocketAddr::new(any, port)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+/// Whether a connection that was begun is there; an error if it failed.
+pub fn connected(fd: &OwnedFd) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+    let ready = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    if ready == 0 {
+        return Ok(false);
+    }
+    match sockopt::socket_error(fd)? {
+        Ok(()) => Ok(true),
+        Err(why) => Err(why),
+    }
+}
+
+/// Takes the next connection; `EAGAIN` if there is none.
+pub fn accept(listener: &OwnedFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+    let (fd, from) = rustix::net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    prepare(&fd)?;
+    Ok((fd, from.and_then(|a| SocketAddr::try_from(a).ok())))
+}
+
+/// What every connection has: no waiting for more to send, and questions while it is idle.
+fn prepare(fd: &OwnedFd) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(fd, true)?;
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(KEEPALIVE[0]))?;
+    sockopt::set_tcp_keepintvl(fd, Duration::from_secs(KEEPALIVE[1]))
+}
+
+/// After how many unanswered questions an idle connection counts as broken, for a bound of `millis`.
+pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
+    let asks = (millis / 1000).saturating_sub(KEEPALIVE[0]) / KEEPALIVE[1];
+    sockopt::set_tcp_keepcnt(fd, asks.clamp(1, 120) as u32)
+}
+
+/// The address that a socket has on this side.
+pub fn own_address(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(|_| Errno::AFNOSUPPORT)
+}
+
+/// The address of the other side.
+pub fn peer_address(fd: &OwnedFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(fd).ok()?.and_then(|a| SocketAddr::try_from(a).ok())
+}
+
+/// An address with the scope that a link-local one needs.
+pub fn scoped(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
+    match ip {
+        IpAddr::V6(v6) if scope_id != 0 => SocketAddrV6::new(v6, port, 0, scope_id).into(),
+        ip => SocketAddr::new(ip, port),
+    }
+}
+
+/// A piece of memory that bytes come from or go to.
+#[derive(Clone, Copy)]
+pub enum Piece<'a> {
+    /// `len` bytes at `at` of memory of ours.
+    Own(&'a SharedMem, usize, usize),
+    /// The application's.
+    User(UserSeg),
+}
+
+impl Piece<'_> {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Own(_, _, len) => *len,
+            Piece::User(seg) => seg.len(),
+        }
+    }
+
+    fn slice(&self) -> libc::iovec {
+        match self {
+            Piece::Own(mem, at, len) => libc::iovec { iov_base: mem.pointer(*at, *len).cast(), iov_len: *len },
+            Piece::User(seg) => libc::iovec { iov_base: seg.address() as *mut _, iov_len: seg.len() },
+        }
+    }
+}
+
+/// Pieces that one call takes.
+pub const MAX_PIECES: usize = 64;
+
+fn message(pieces: &[Piece<'_>], slices: &mut SmallVec<[libc::iovec; 8]>) -> libc::msghdr {
+    slices.extend(pieces.iter().take(MAX_PIECES).filter(|p| p.len() != 0).map(Piece::slice));
+    // SAFETY: a msghdr of zeros is one without name, control data and flags.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = slices.as_mut_ptr();
+    message.msg_iovlen = slices.len() as _;
+    message
+}
+
+fn count(done: isize) -> Result<usize, Errno> {
+    usize::try_from(done).map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Sends as much of the pieces as the socket takes now. `EAGAIN` if it takes nothing.
+pub fn send(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    let mut slices = SmallVec::new();
+    let message = message(pieces, &mut slices);
+    // SAFETY: `message` names `slices`, which live to the end of the call; each names memory that is readable: of ours, checked by
+    // `SharedMem::pointer` and kept by the borrow, or the application's, by the contract of `UserSeg::new`. What is not mapped is EFAULT.
+    count(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) })
+}
+
+/// Receives what is there into the pieces. 0 is the end; `EAGAIN` if there is nothing.
+pub fn recv(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    let mut slices = SmallVec::new();
+    let mut message = message(pieces, &mut slices);
+    // SAFETY: as in `send`, for memory that is writable: rings and headers of ours are, and buffers of receives by the contract of
+    // `UserSeg::new`; nobody holds a reference into either.
+    count(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })
+}
+
+/// Bytes that the other side's kernel has not acknowledged yet (tcp(7), SIOCOUTQ).
+pub fn unacknowledged(fd: &OwnedFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if done == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
+/// What the kernel knows of the other side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Something was sent, or asked, that has not been acknowledged.
+    pub waits: bool,
+    /// Milliseconds since the other side's kernel acknowledged anything. It does so also when its process does not read.
+    pub silent: u32,
+    /// Smoothed time of a round trip in microseconds.
+    pub round_trip: u32,
+}
+
+/// Asks the kernel (TCP_INFO, `struct tcp_info` in linux/tcp.h).
+pub fn health(fd: &OwnedFd) -> Option<Health> {
+    // SAFETY: all zeros is a value of this struct of integers.
+    let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes of `info`.
+    let done = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len)
+    };
+    (done == 0).then_some(Health {
+        waits: info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0,
+        silent: info.tcpi_last_ack_recv,
+        round_trip: info.tcpi_rtt,
+    })
+}
+
+/// Says that nothing more will be sent; what was sent still arrives.
+pub fn finish(fd: impl AsFd) {
+    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::shared::Heap;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let listener = listen("[::]:0".parse().expect("address")).or_else(|_| listen(([0; 4], 0).into())).expect("listen");
+        let port = own_address(&listener).expect("name").port();
+        let a = connect(([127, 0, 0, 1], port).into(), None, 0).expect("connect");
+        while !connected(&a).expect("connecting") {}
+        (a, accept(&listener).expect("accept").0)
+    }
+
+    #[test]
+    fn pieces_arrive_in_order_and_the_end_is_seen() {
+        let (a, b) = pair();
+        let (from, to) = (SharedMem::new(Heap::new(4096)), SharedMem::new(Heap::new(4096)));
+        from.fill_bytes(8, b"one two ");
+        let mut user = *b"three";
+        // SAFETY: the array outlives the call.
+        let seg = unsafe { UserSeg::new(user.as_mut_ptr(), user.len()) };
+        assert_eq!(send(&a, &[Piece::Own(&from, 8, 4), Piece::Own(&from, 12, 4), Piece::User(seg)]), Ok(13));
+        let mut got = 0;
+        while got < 13 {
+            match recv(&b, &[Piece::Own(&to, got, 5), Piece::Own(&to, got + 5, 100)]) {
+                Ok(n) => got += n,
+                Err(why) => assert_eq!(why, Errno::AGAIN),
+            }
+        }
+        let mut bytes = Vec::new();
+        to.append_to(0, 13, &mut bytes);
+        assert_eq!(bytes, b"one two three");
+        while unacknowledged(&a) > 0 {}
+        assert!(health(&a).is_some_and(|h| !h.waits && h.silent < 10_000));
+        finish(&a);
+        while recv(&b, &[Piece::Own(&to, 0, 1)]) == Err(Errno::AGAIN) {}
+        assert_eq!(recv(&b, &[Piece::Own(&to, 0, 1)]), Ok(0));
+    }
+
+    #[test]
+    fn nobody_listens() {
+        let port = own_address(&listen(([127, 0, 0, 1], 0).into()).expect("listen")).expect("name").port();
+        let refused = connect(([127, 0, 0, 1], port).into(), None, 0).and_then(|fd| loop {
+            if let done @ (Ok(true) | Err(_)) = connected(&fd) {
+                return done;
+            }
+        });
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+    }
+
+    #[test]
+    fn ports_of_a_range_are_used_up() {
+        let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
+        let to = own_address(&listener).expect("name");
+        let range = 47_301..=47_302;
+        let open = [0, 1, 2].map(|i| connect(to, Some(range.clone()), i));
+        let ports = open.iter().flatten().map(|fd| own_address(fd).expect("name").port());
+        assert!(ports.clone().all(|p| range.contains(&p)) && ports.count() <= 2);
+        assert!(open.iter().any(|o| o.is_err()), "two ports, three connections to one place");
+    }
+}

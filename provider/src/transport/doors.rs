@@ -1,0 +1,188 @@
+//! The venue of a real machine: abstract sockets for peers of this host, TCP for the others, behind one door.
+
+use super::local::Local;
+use super::tcp::{Tcp, Terms};
+use super::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
+use crate::config::Config;
+use crate::error::Error;
+use crate::log::Log;
+use crate::mem::shared::SharedMem;
+use crate::peer::name::Name;
+use crate::shm::{bell, segment};
+use crate::sys::interfaces::{self, Interface};
+use crate::sys::wake::Wake;
+use crate::sys::{host, memfd};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+
+/// This machine, as far as a configuration lets it be used.
+pub struct Machine {
+    shm: bool,
+    network: bool,
+    iface: Option<String>,
+    terms: Terms,
+    log: Log,
+}
+
+impl Machine {
+    /// For a configuration.
+    pub fn new(config: &Config, log: Log) -> Machine {
+        Machine {
+            shm: config.shm != 0,
+            network: config.tcp != 0,
+            iface: config.iface.name().map(str::to_owned),
+            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
+            log,
+        }
+    }
+
+    /// The address that others are told: that of the service, of the interface that the user names, or the best.
+    fn address(&self, name: &Name) -> Result<(IpAddr, u32), Error> {
+        if let Some(service) = name.service().filter(|s| !s.ip.is_unspecified()) {
+            return Ok((service.ip, service.scope_id));
+        }
+        let all = interfaces::all();
+        let wanted = |i: &&Interface| self.iface.as_ref().is_none_or(|w| i.name == *w || i.ip.to_string() == *w);
+        match all.iter().find(wanted) {
+            Some(found) => Ok((found.ip, found.scope_id)),
+            None => match &self.iface {
+                Some(iface) => {
+                    let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
+                    self.log.warn(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+                    Err(Error::Invalid)
+                }
+                None => Ok((IpAddr::from([127, 0, 0, 1]), 0)),
+            },
+        }
+    }
+
+    fn open_network(&self, name: &Name) -> Result<Option<(Tcp, Place)>, Error> {
+        if !self.network {
+            return Ok(None);
+        }
+        let (ip, scope_id) = self.address(name)?;
+        let terms = Terms { ip: self.iface.as_ref().map(|_| (ip, scope_id)), ..self.terms.clone() };
+        let port = name.service().map_or(0, |s| s.port);
+        match Tcp::open(terms, port, host::random()) {
+            Ok(tcp) => {
+                let place = Place { ip, scope_id, port: tcp.port() };
+                Ok(Some((tcp, place)))
+            }
+            Err(why) if self.shm && (port == 0 || ip.is_loopback()) => {
+                self.log.warn(|| format!("peers on other hosts cannot be reached: no port to listen at ({why})"));
+                Ok(None)
+            }
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl Venue for Machine {
+    fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
+        let local = Local::open(name)?;
+        let network = self.open_network(name)?;
+        if let Some((tcp, place)) = &network {
+            local.watch(tcp.as_fd()).map_err(|_| Error::NoResources)?;
+            self.log.info(|| format!("other hosts reach this endpoint at {} port {}", place.ip, place.port));
+        }
+        let (tcp, place) = network.unzip();
+        Ok(Box::new(Doors { local, tcp, place, shm: self.shm }))
+    }
+
+    fn random(&self) -> u64 {
+        host::random()
+    }
+}
+
+/// The door of one endpoint.
+struct Doors {
+    local: Local,
+    tcp: Option<Tcp>,
+    place: Option<Place>,
+    shm: bool,
+}
+
+/// Whether an address is one of this host's: the kernel lets us bind to it.
+fn own_address(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+impl Door for Doors {
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    fn reach(&self, name: &Name) -> Result<Reach, Error> {
+        if self.shm && name.takes_memory() && name.is_local_to(host::id(), own_address) {
+            Ok(Reach::Host)
+        } else if self.tcp.is_some() && name.port() != 0 {
+            Ok(Reach::Network)
+        } else {
+            Err(Error::Unreachable)
+        }
+    }
+
+    fn call(&mut self, name: &Name, reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall> {
+        match (reach, &mut self.tcp) {
+            (Reach::Host, _) => self.local.call(name),
+            (Reach::Network, Some(tcp)) => Ok((tcp.call(name)?, 0)),
+            (Reach::Network, None) => Err(NoCall::Never(Error::Unreachable)),
+        }
+    }
+
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+        self.local.poll(now, events);
+        if let Some(tcp) = &mut self.tcp {
+            tcp.turn(now, events);
+            tcp.look_after(now, events);
+        }
+    }
+
+    fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+        self.tcp.as_mut().map_or(0, |tcp| tcp.turn(now, events))
+    }
+
+    fn has_turns(&self) -> bool {
+        self.tcp.as_ref().is_some_and(|tcp| tcp.has_connections())
+    }
+
+    fn part(&mut self) -> bool {
+        self.tcp.as_mut().is_none_or(|tcp| tcp.part())
+    }
+
+    fn segment(&mut self, reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
+        if reach == Reach::Network {
+            let mem = segment::private(bytes);
+            return Ok((Handed::Own(mem.clone()), mem));
+        }
+        let (fd, mem) = segment::create(bytes)?;
+        Ok((Handed::Descriptor(fd), mem))
+    }
+
+    fn bell(&mut self) -> Result<(Handed, SharedMem), Errno> {
+        let (fd, map) = memfd::create("rustmx-bell", bell::BYTES, false)?;
+        Ok((Handed::Descriptor(fd), SharedMem::new(map)))
+    }
+
+    fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error> {
+        self.local.own_waker()
+    }
+
+    fn kernel_pid(&self, pid: u32) -> u32 {
+        pid
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.local.as_fd())
+    }
+
+    fn lendable(&mut self, address: usize) -> Option<Lendable> {
+        self.local.lendable(address)
+    }
+
+    fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
+        self.local.lend(memory, writable)
+    }
+}

@@ -1,0 +1,325 @@
+//! One connection: a line of the endpoint's, with what leaves by it and what arrives.
+
+use super::incoming::{Incoming, Stop};
+use super::outgoing::{ENOUGH, Outgoing};
+use super::{Bulk, Guesses, NOBODY, Office, peer_of};
+use crate::error::Error;
+use crate::mem::shared::{Heap, SharedMem};
+use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
+use crate::shm::{bell, segment};
+use crate::sys::tcp;
+use crate::sys::wake::Wake;
+use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
+use crate::types::PeerId;
+use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use zerocopy::IntoBytes;
+
+/// What is behind the lock: it is taken by the endpoint's turns and sends, which come one after the other.
+struct Halves {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// The mirror that a hello announced, until the endpoint says where frames are to go.
+    theirs: Option<SharedMem>,
+    /// The hello, until it is heard.
+    greeting: Option<Box<Greeting>>,
+    /// Why nothing more comes.
+    ended: Option<Error>,
+    /// The turn in which something was sent last.
+    sent_in: u64,
+    /// It is in the list of those that have something to send.
+    is_dirty: bool,
+}
+
+/// A connection.
+pub struct Connection {
+    fd: OwnedFd,
+    slot: u32,
+    office: Arc<Office>,
+    /// Whose it is.
+    peer: AtomicU32,
+    halves: Mutex<Halves>,
+}
+
+impl Connection {
+    pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>) -> Connection {
+        let halves = Halves {
+            outgoing: Outgoing::new(),
+            incoming: Incoming::new(),
+            theirs: None,
+            greeting: None,
+            ended: None,
+            sent_in: 0,
+            is_dirty: false,
+        };
+        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The address of the other side, for people.
+    pub(super) fn other_end(&self) -> String {
+        tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())
+    }
+
+    /// Its peer, if [`hear`](Line::hear) would answer something.
+    pub(super) fn speaks(&self) -> Option<PeerId> {
+        let halves = self.halves.lock();
+        let speaks = halves.ended.is_some()
+            || halves.greeting.is_some()
+            || !halves.outgoing.done.is_empty()
+            || !halves.incoming.done.is_empty();
+        if speaks { peer_of(self.peer.load(Ordering::Relaxed)) } else { None }
+    }
+
+    /// Sends what there is.
+    pub(super) fn flush(&self) {
+        let mut halves = self.halves.lock();
+        halves.is_dirty = false;
+        self.send(&mut halves, false);
+    }
+
+    /// Sends, and comes back to it in the next turn if the socket is full.
+    fn send(&self, halves: &mut Halves, news: bool) {
+        if halves.ended.is_some() {
+            return;
+        }
+        match halves.outgoing.flush(&self.fd, news) {
+            Ok(()) if halves.outgoing.blocked => self.come_back(halves),
+            Ok(()) => {}
+            // What arrived before is still read; the end is seen there.
+            Err(_) if halves.incoming.has_begun() => {}
+            Err(_) => halves.ended = Some(Error::PeerGone),
+        }
+    }
+
+    fn come_back(&self, halves: &mut Halves) {
+        if !halves.is_dirty {
+            halves.is_dirty = true;
+            self.office.dirty.lock().push(self.slot);
+        }
+    }
+
+    /// Reads what is there. Whether there was anything. `hello`: also if no frames are expected yet.
+    pub(super) fn read(&self, hello: bool) -> bool {
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return false;
+        }
+        if !halves.incoming.has_begun() {
+            return hello && halves.theirs.is_none() && self.take_hello(&mut halves);
+        }
+        match halves.incoming.pump(&self.fd) {
+            Ok(any) => {
+                if any && halves.outgoing.owes(true) {
+                    self.send(&mut halves, true);
+                }
+                any
+            }
+            Err(stop) => {
+                halves.ended = Some(if stop == Stop::Ended { Error::PeerGone } else { Error::Corrupt });
+                true
+            }
+        }
+    }
+
+    /// Reads the hello; whether that is done.
+    fn take_hello(&self, halves: &mut Halves) -> bool {
+        match halves.incoming.hello(&self.fd) {
+            Ok(None) => return false,
+            Ok(Some(bytes)) => match greeting(&bytes) {
+                Ok(greeting) => {
+                    if let Handed::Own(theirs) = &greeting.segment {
+                        halves.theirs = Some(theirs.clone());
+                    }
+                    halves.greeting = Some(greeting);
+                }
+                Err(why) => halves.ended = Some(why),
+            },
+            Err(Stop::Ended) => halves.ended = Some(Error::PeerGone),
+            Err(Stop::Garbage) => halves.ended = Some(Error::Corrupt),
+        }
+        true
+    }
+
+    /// What a stranger says.
+    pub(super) fn read_hello(&self) -> Reply {
+        let mut halves = self.halves.lock();
+        if !self.take_hello(&mut halves) {
+            return Reply::Nothing;
+        }
+        match (halves.greeting.take(), halves.ended) {
+            (Some(greeting), _) => Reply::Greeting(greeting),
+            (None, None | Some(Error::PeerGone)) => Reply::Ended,
+            (None, Some(why)) => {
+                let refusal = match why {
+                    Error::Version => Refusal::Version,
+                    _ => Refusal::Malformed,
+                };
+                self.refuse(&mut halves, refusal);
+                Reply::Refused(why)
+            }
+        }
+    }
+
+    fn refuse(&self, halves: &mut Halves, why: Refusal) {
+        let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
+        halves.outgoing.say(hello.as_bytes());
+        let _ = halves.outgoing.flush(&self.fd, false);
+        tcp::finish(&self.fd);
+    }
+
+    /// Tells what the other side does not know of our reading, if nothing else has told it.
+    pub(super) fn pay(&self) {
+        let mut halves = self.halves.lock();
+        if halves.outgoing.owes(false) {
+            self.send(&mut halves, true);
+        }
+    }
+
+    /// A peer whose kernel does not answer is gone.
+    pub(super) fn look_at_health(&self) {
+        let Some(health) = tcp::health(&self.fd) else { return };
+        if health.waits && u64::from(health.silent) > self.office.patience {
+            self.halves.lock().ended.get_or_insert(Error::Silent);
+        }
+    }
+
+    /// Sends what is left. Whether all of it is with the other side's kernel.
+    pub(super) fn part(&self) -> bool {
+        let mut halves = self.halves.lock();
+        self.send(&mut halves, true);
+        halves.ended.is_some() || !halves.outgoing.has_work() && tcp::unacknowledged(&self.fd) == 0
+    }
+
+    pub(super) fn guesses(&self) -> Guesses {
+        self.halves.lock().incoming.guesses
+    }
+}
+
+/// Validates a hello, and makes the mirror that it asks for.
+fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Error> {
+    let hello = match Hello::parse(bytes) {
+        Ok(hello) => hello,
+        Err(BadHello::Version(_) | BadHello::Refused(Refusal::Version)) => return Err(Error::Version),
+        Err(BadHello::Refused(Refusal::WrongEndpoint)) => return Err(Error::Refused),
+        Err(BadHello::Refused(Refusal::NoResources)) => return Err(Error::NoResources),
+        Err(_) => return Err(Error::Corrupt),
+    };
+    let size = hello.segment.get() as usize;
+    if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
+        return Err(Error::Corrupt);
+    }
+    let segment = Handed::Own(segment::private(size));
+    // Nobody rings it: frames wake by themselves.
+    let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
+    Ok(Box::new(Greeting { hello, segment, bell }))
+}
+
+impl Wake for Connection {
+    /// A record was written. The first one after a turn leaves at once; those that follow before the endpoint's next turn leave together
+    /// in that turn, or when there are enough: then the application is ahead of the wire.
+    fn wake(&self) {
+        let mut halves = self.halves.lock();
+        if halves.outgoing.blocked {
+            return;
+        }
+        let turn = self.office.turn.load(Ordering::Relaxed);
+        let news = halves.outgoing.owes(true);
+        if halves.sent_in != turn || news || halves.outgoing.waiting() >= ENOUGH {
+            halves.sent_in = turn;
+            self.send(&mut halves, news);
+        } else {
+            self.come_back(&mut halves);
+        }
+    }
+}
+
+impl Line for Connection {
+    fn greet(&self, hello: &Hello, segment: &Handed, _bell: &Handed) -> Result<(), NoCall> {
+        let Handed::Own(mine) = segment else { return Err(NoCall::Never(Error::Unsupported)) };
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return Err(NoCall::Never(Error::PeerGone));
+        }
+        halves.outgoing.say(hello.as_bytes());
+        halves.outgoing.carry(mine.clone());
+        self.send(&mut halves, false);
+        Ok(())
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Network
+    }
+
+    fn begin(&self, mine: &SharedMem) {
+        let mut halves = self.halves.lock();
+        if let Some(theirs) = halves.theirs.take() {
+            halves.incoming.begin(theirs, mine.clone());
+        }
+    }
+
+    fn in_place(self: Arc<Self>) -> Option<Arc<dyn InPlace>> {
+        Some(self)
+    }
+
+    fn hear(&self) -> Reply {
+        let mut halves = self.halves.lock();
+        if let Some(id) = halves.incoming.done.pop_front() {
+            return Reply::Landed(id);
+        }
+        if let Some(id) = halves.outgoing.done.pop_front() {
+            return Reply::Left(id);
+        }
+        if let Some(greeting) = halves.greeting.take() {
+            return Reply::Greeting(greeting);
+        }
+        match halves.ended {
+            None => Reply::Nothing,
+            Some(Error::PeerGone) => Reply::Ended,
+            Some(why) => Reply::Refused(why),
+        }
+    }
+
+    fn turn_away(&self, why: Refusal) {
+        self.refuse(&mut self.halves.lock(), why);
+    }
+
+    fn watch(&self, peer: PeerId) {
+        self.peer.store(peer.0, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.office.poller.remove(&self.fd);
+        self.peer.store(NOBODY, Ordering::Relaxed);
+        // The application's memory is its own again.
+        let mut halves = self.halves.lock();
+        halves.ended.get_or_insert(Error::PeerGone);
+        halves.outgoing = Outgoing::new();
+        halves.incoming = Incoming::new();
+    }
+}
+
+impl InPlace for Connection {
+    fn post(&self, bulk: Bulk<'_>) {
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return;
+        }
+        halves.outgoing.post(bulk);
+        self.send(&mut halves, false);
+        if !halves.outgoing.done.is_empty() {
+            // The endpoint hears of it in its next turn.
+            self.come_back(&mut halves);
+        }
+    }
+
+    fn expect(&self, bulk: Bulk<'_>) {
+        self.halves.lock().incoming.expect(bulk);
+    }
+}

@@ -1,0 +1,461 @@
+//! What arrives by a connection: a hello, then frames, whose bodies go where they belong without a stop: lines into the mirror of the
+//! other side's ring, payload into the application's buffer.
+//!
+//! **Speculation** (Kurmann, Rauch, Stricker: Speculative Defragmentation, 2001). One call asks for more than is certain: behind the rest of
+//! the body and the next head it names the place where the *expected* next body belongs, by what came last. Mostly that is right, and
+//! head and body cost one call and no copy. If it is wrong, the bytes are taken out of the wrong place and are *carried*: they are read
+//! again before anything else. What is right and wrong is counted; a connection on which too much is wrong stops guessing for a while.
+//!
+//! **What is half there is not seen.** The reader of the mirror looks at the first word of a record. The first word of a frame's lines is put in
+//! last, when all of them are there, and the word behind them is cleared before (`shm/ring.rs` has the rule).
+//!
+//! Nothing that is read from a head is believed: positions must follow each other, lines must fit into what the reader has given back,
+//! payload must belong to a message that was asked for and continue it.
+
+use super::{Bulk, Guesses};
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::{Heap, SharedMem};
+use crate::mem::user::{UserIov, gather_into, scatter_bytes, window};
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, LINE_WORDS, STATE, ring_lines};
+use crate::shm::stance::Stance;
+use crate::sys::tcp::{self, Piece};
+use crate::wire::frame::{Body, FRAME_HEAD, Frame};
+use crate::wire::hello::HELLO_LEN;
+use rustc_hash::FxHashMap;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// Most bytes of records that are guessed.
+const GUESS: usize = 16 << 10;
+/// Most pieces of application memory in one system call.
+const SEGMENTS: usize = 32;
+/// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
+const TURN: usize = 1 << 20;
+
+/// Why nothing more comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The other side closed, or is gone.
+    Ended,
+    /// It wrote what no rustmx writes.
+    Garbage,
+}
+
+/// The mirror of the other side's segment.
+struct Mirror {
+    theirs: SharedMem,
+    lines: SharedMem,
+    /// Our segment: what our reader has given back stands there.
+    mine: SharedMem,
+    count: u32,
+    /// Position behind the last line that came, and the line there.
+    position: u32,
+    at: u32,
+    /// Of a frame that is not all there: its first word.
+    withheld: u64,
+}
+
+/// A message that was asked for.
+struct Expected {
+    iov: UserIov,
+    /// Where in the message the part that was asked for begins.
+    from: u64,
+    arrived: usize,
+    len: usize,
+}
+
+/// Where the stream stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// In the hello.
+    Hello(usize),
+    /// In a head.
+    Head(usize),
+    /// In the lines of a frame.
+    Records { lines: u32, got: usize },
+    /// In payload.
+    Payload { id: u32, len: usize, got: usize },
+}
+
+/// What is guessed to come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guess {
+    Nothing,
+    Records { bytes: usize },
+    Payload { id: u32, bytes: usize },
+}
+
+/// The incoming half of a connection.
+pub(super) struct Incoming {
+    at: At,
+    /// The hello, then each head.
+    scratch: SharedMem,
+    mirror: Option<Mirror>,
+    expected: FxHashMap<u32, Expected>,
+    /// Bytes that stood where they did not belong, to be read again.
+    carried: Vec<u8>,
+    /// What the last body was.
+    last: Guess,
+    /// Messages that are all there.
+    pub done: VecDeque<u32>,
+    pub guesses: Guesses,
+    pub said_goodbye: bool,
+}
+
+const SCRATCH: usize = 512;
+const _: () = assert!(HELLO_LEN <= SCRATCH);
+
+impl Incoming {
+    pub fn new() -> Incoming {
+        Incoming {
+            at: At::Hello(0),
+            scratch: SharedMem::new(Heap::new(SCRATCH)),
+            mirror: None,
+            expected: FxHashMap::default(),
+            carried: Vec::new(),
+            last: Guess::Nothing,
+            done: VecDeque::new(),
+            guesses: Guesses::default(),
+            said_goodbye: false,
+        }
+    }
+
+    /// The bytes of the hello, once they are all there; `None` before.
+    pub fn hello(&mut self, fd: &OwnedFd) -> Result<Option<Vec<u8>>, Stop> {
+        let At::Hello(mut got) = self.at else { return Err(Stop::Garbage) };
+        while got < HELLO_LEN {
+            match tcp::recv(fd, &[Piece::Own(&self.scratch, got, HELLO_LEN - got)]) {
+                Ok(0) => return Err(Stop::Ended),
+                Ok(n) => got += n,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Stop::Ended),
+            }
+            self.at = At::Hello(got);
+        }
+        if got < HELLO_LEN {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        self.scratch.append_to(0, HELLO_LEN, &mut bytes);
+        Ok(Some(bytes))
+    }
+
+    /// The hello is done: frames follow, of a ring that `theirs` becomes the mirror of. `mine` is what the other side mirrors.
+    pub fn begin(&mut self, theirs: SharedMem, mine: SharedMem) {
+        let count = ring_lines(theirs.bytes());
+        let lines = theirs.slice(CONTROL_LINES * LINE, count as usize * LINE);
+        // Whoever writes to the other side must hear of it each time: there is a system call to be made.
+        Stance { hot: true, nap: 1 }.show(&theirs);
+        self.mirror = Some(Mirror { theirs, lines, mine, count, position: 0, at: 0, withheld: 0 });
+        self.at = At::Head(0);
+    }
+
+    /// Whether frames are read.
+    pub fn has_begun(&self) -> bool {
+        self.mirror.is_some()
+    }
+
+    /// The part of a message that the other side is about to be asked for goes to `bulk`.
+    pub fn expect(&mut self, bulk: Bulk<'_>) {
+        let Bulk { id, iov, skip, len } = bulk;
+        self.expected.insert(id, Expected { iov: window(iov, skip, len), from: skip as u64, arrived: 0, len });
+    }
+
+    /// Reads what is there, as far as this turn goes. Whether there was anything.
+    ///
+    /// # Errors
+    /// [`Stop`]: nothing more comes.
+    pub fn pump(&mut self, fd: &OwnedFd) -> Result<bool, Stop> {
+        let mut taken = 0;
+        while taken < TURN {
+            let Some((asked, got)) = self.receive(fd)? else { break };
+            taken += got;
+            self.read_again()?;
+            // Less than there was room for: the socket is empty.
+            if got < asked {
+                break;
+            }
+        }
+        if let Some(mirror) = &mut self.mirror
+            && let At::Records { .. } = self.at
+        {
+            mirror.withhold();
+        }
+        Ok(taken > 0)
+    }
+
+    /// One call: what is certain, and what is guessed. Returns the bytes that there was room for, and those that came; `None`: none.
+    fn receive(&mut self, fd: &OwnedFd) -> Result<Option<(usize, usize)>, Stop> {
+        let head = match self.at {
+            At::Head(got) => FRAME_HEAD - got,
+            _ => FRAME_HEAD,
+        };
+        self.guesses.turn();
+        let guess = self.guess();
+        let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
+        self.name_body(self.body_left(), &mut pieces);
+        let named: usize = pieces.iter().map(Piece::len).sum();
+        // A body in too many pieces is asked for by itself.
+        if named == self.body_left() {
+            pieces.push(Piece::Own(&self.scratch, FRAME_HEAD - head, head));
+            self.name_guess(guess, self.body_left(), &mut pieces);
+        }
+        let room = pieces.iter().map(Piece::len).sum();
+        let got = match tcp::recv(fd, &pieces) {
+            Ok(0) => return Err(Stop::Ended),
+            Ok(got) => got,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(_) => return Err(Stop::Ended),
+        };
+        drop(pieces);
+        let of_body = got.min(named);
+        let of_head = (got - of_body).min(head);
+        self.body_came(of_body);
+        if of_head > 0 {
+            self.head_came(of_head)?;
+        }
+        self.settle(guess, got - of_body - of_head);
+        Ok(Some((room, got)))
+    }
+
+    /// `rest` bytes stand where the next body was guessed to belong; its head is read.
+    fn settle(&mut self, guess: Guess, rest: usize) {
+        if rest == 0 {
+            return;
+        }
+        let right = match (guess, self.at) {
+            (Guess::Records { .. }, At::Records { .. }) => true,
+            (Guess::Payload { id, .. }, At::Payload { id: other, .. }) => id == other,
+            _ => false,
+        };
+        self.guesses.note(right);
+        let kept = if right { rest.min(self.body_left()) } else { 0 };
+        let mut carried = std::mem::take(&mut self.carried);
+        // The clean-up copy.
+        let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
+        self.name_guess(guess, 0, &mut pieces);
+        let (mut skip, mut left) = (kept, rest - kept);
+        for piece in pieces {
+            let (from, len) = (skip.min(piece.len()), left.min(piece.len() - skip.min(piece.len())));
+            match piece {
+                Piece::Own(mem, at, _) => mem.append_to(at + from, len, &mut carried),
+                Piece::User(seg) => gather_into(&[seg], from, len, &mut carried),
+            }
+            (skip, left) = (skip - from, left - len);
+        }
+        self.carried = carried;
+        if !right && let (Guess::Records { .. }, Some(mirror)) = (guess, &mut self.mirror) {
+            mirror.clear_head();
+        }
+        self.body_came(kept);
+    }
+
+    /// Reads what was carried.
+    fn read_again(&mut self) -> Result<(), Stop> {
+        let carried = std::mem::take(&mut self.carried);
+        let mut bytes = &carried[..];
+        while !bytes.is_empty() {
+            if let At::Head(got) = self.at {
+                let n = bytes.len().min(FRAME_HEAD - got);
+                self.scratch.fill_bytes(got, &bytes[..n]);
+                bytes = &bytes[n..];
+                self.head_came(n)?;
+                continue;
+            }
+            let n = bytes.len().min(self.body_left());
+            let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
+            self.name_body(n, &mut pieces);
+            let mut placed = 0;
+            for piece in pieces {
+                let part = &bytes[placed..placed + piece.len()];
+                match piece {
+                    Piece::Own(mem, at, _) => mem.fill_bytes(at, part),
+                    Piece::User(seg) => _ = scatter_bytes(&[seg], 0, part),
+                }
+                placed += part.len();
+            }
+            bytes = &bytes[placed..];
+            self.body_came(placed);
+        }
+        // The memory serves again.
+        self.carried = carried;
+        self.carried.clear();
+        Ok(())
+    }
+
+    /// `n` further bytes of a head are here.
+    fn head_came(&mut self, n: usize) -> Result<(), Stop> {
+        let before = if let At::Head(got) = self.at { got } else { 0 };
+        self.at = At::Head(before + n);
+        if before + n < FRAME_HEAD {
+            return Ok(());
+        }
+        let mut bytes = [0; FRAME_HEAD];
+        self.scratch.read_bytes(0, &mut bytes);
+        let frame = Frame::parse(bytes).map_err(|_| Stop::Garbage)?;
+        let Some(mirror) = &mut self.mirror else { return Err(Stop::Garbage) };
+        mirror.theirs.word(CONSUMED).store(u64::from(frame.consumed), Ordering::Release);
+        mirror.theirs.word(CREDIT).store(frame.credit, Ordering::Relaxed);
+        self.at = match frame.body {
+            Body::Records { position, lines } => {
+                if position != mirror.position || lines > mirror.room() {
+                    return Err(Stop::Garbage);
+                }
+                self.last = Guess::Records { bytes: 0 };
+                At::Records { lines, got: 0 }
+            }
+            Body::Payload { id, offset, len } => {
+                let expected = self.expected.get(&id).ok_or(Stop::Garbage)?;
+                let len = len as usize;
+                if offset != expected.from + expected.arrived as u64 || len > expected.len - expected.arrived {
+                    return Err(Stop::Garbage);
+                }
+                self.last = Guess::Payload { id, bytes: 0 };
+                At::Payload { id, len, got: 0 }
+            }
+            Body::News => At::Head(0),
+            Body::Goodbye => {
+                mirror.theirs.word(STATE).store(CLOSED, Ordering::Release);
+                self.said_goodbye = true;
+                At::Head(0)
+            }
+        };
+        Ok(())
+    }
+
+    /// `n` further bytes of a body are in their place.
+    fn body_came(&mut self, n: usize) {
+        match &mut self.at {
+            At::Records { lines, got } => {
+                *got += n;
+                if *got == *lines as usize * LINE {
+                    let lines = *lines;
+                    if let Some(mirror) = &mut self.mirror {
+                        mirror.show(lines);
+                    }
+                    self.at = At::Head(0);
+                }
+            }
+            At::Payload { id, len, got } => {
+                *got += n;
+                let (id, whole) = (*id, *got == *len);
+                if let Some(expected) = self.expected.get_mut(&id) {
+                    expected.arrived += n;
+                    if expected.arrived == expected.len {
+                        self.expected.remove(&id);
+                        self.done.push_back(id);
+                    }
+                }
+                if whole {
+                    self.at = At::Head(0);
+                }
+            }
+            At::Hello(_) | At::Head(_) => {}
+        }
+    }
+
+    /// What is guessed to follow the next head.
+    fn guess(&self) -> Guess {
+        let Some(mirror) = &self.mirror else { return Guess::Nothing };
+        if !self.guesses.pays() {
+            return Guess::Nothing;
+        }
+        let id = match (self.at, self.last) {
+            (At::Payload { id, .. }, _) => Some(id),
+            (At::Head(_), Guess::Payload { id, .. }) => Some(id),
+            (At::Head(_), _) => None,
+            // The place behind lines that are still coming: not worth the trouble.
+            _ => return Guess::Nothing,
+        };
+        let more = id.and_then(|id| self.expected.get(&id)).map_or(0, |e| e.len - e.arrived - self.body_left());
+        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(GUESS);
+        match id {
+            Some(id) if more > 0 => Guess::Payload { id, bytes: more },
+            _ if room > 0 => Guess::Records { bytes: room },
+            _ => Guess::Nothing,
+        }
+    }
+
+    /// The places of the next `bytes` of the body.
+    fn name_body<'a>(&'a self, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        match (self.at, &self.mirror) {
+            (At::Records { got, .. }, Some(mirror)) => mirror.name(got, bytes, pieces),
+            (At::Payload { id, .. }, _) => self.name_payload(id, 0, bytes, pieces),
+            _ => {}
+        }
+    }
+
+    /// The places where a guessed body would belong, `behind` bytes of the body at hand.
+    fn name_guess<'a>(&'a self, guess: Guess, behind: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        match (guess, &self.mirror) {
+            (Guess::Records { bytes }, Some(mirror)) => mirror.name(0, bytes, pieces),
+            (Guess::Payload { id, bytes }, _) => self.name_payload(id, behind, bytes, pieces),
+            _ => {}
+        }
+    }
+
+    fn name_payload<'a>(&self, id: u32, behind: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        if let Some(expected) = self.expected.get(&id)
+            && bytes > 0
+        {
+            let iov = window(&expected.iov, expected.arrived + behind, bytes);
+            pieces.extend(iov.iter().take(SEGMENTS).copied().map(Piece::User));
+        }
+    }
+
+    /// Bytes of the body that are still to come.
+    fn body_left(&self) -> usize {
+        match self.at {
+            At::Records { lines, got } => lines as usize * LINE - got,
+            At::Payload { len, got, .. } => len - got,
+            At::Hello(_) | At::Head(_) => 0,
+        }
+    }
+}
+
+impl Mirror {
+    /// Lines that may come: what the reader has given back, and the one that stays free.
+    fn room(&self) -> u32 {
+        let consumed = self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32;
+        (self.count - 1).saturating_sub(self.position.wrapping_sub(consumed))
+    }
+
+    /// The places of `bytes` bytes from byte `from` of the next frame on.
+    fn name<'a>(&'a self, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        let end = self.lines.bytes();
+        let at = (self.at as usize * LINE + from) % end;
+        let first = bytes.min(end - at);
+        pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
+    }
+
+    fn word(&self, line: u32) -> &core::sync::atomic::AtomicU64 {
+        self.lines.word(line as usize * LINE_WORDS)
+    }
+
+    /// The frame at hand is not all there: nobody sees its beginning.
+    fn withhold(&mut self) {
+        let word = self.word(self.at).load(Ordering::Relaxed);
+        self.withheld |= word;
+        self.clear_head();
+    }
+
+    /// Where the reader looks is nothing.
+    fn clear_head(&mut self) {
+        self.word(self.at).store(0, Ordering::Relaxed);
+    }
+
+    /// The next `lines` lines are all there.
+    fn show(&mut self, lines: u32) {
+        let behind = (self.at + lines) % self.count;
+        self.word(behind).store(0, Ordering::Relaxed);
+        let head = self.word(self.at);
+        let word = head.load(Ordering::Relaxed) | self.withheld;
+        head.store(word, Ordering::Release);
+        self.withheld = 0;
+        self.position = self.position.wrapping_add(lines);
+        self.at = behind;
+    }
+}

@@ -1,0 +1,443 @@
+//! Peers on other hosts: one TCP connection, mirrored rings, payload in place (`docs/adr/0019-tcp.md`).
+//!
+//! Between hosts a ring cannot be shared, so it is *mirrored*: the sender writes records into its own segment as it does for a peer of the same
+//! host, and the connection carries whole records away, as many as there are, in one frame; the receiver's end writes them into
+//! a private copy, from which the engine reads as ever. Acknowledgements and credit, which processes of one host read in each other's
+//! segment, stand in every frame's head. So inline, eager, streamed, one-sided and atomic records work unchanged, small messages
+//! coalesce by themselves, and nothing above this module has a second way to do things. Long messages are the exception: what the
+//! receiver has asked for goes from the application's buffer to the application's buffer ([`InPlace`]).
+//!
+//! ```text
+//! caller                                listener
+//!   connect ──────────────────────────▶ accept
+//!   hello ────────────────────────────▶ who is it? a ring for it
+//!         ◀──────────────────────────── hello, or a refusal
+//!   frame, frame … ───────────────────▶ frames of records, payload, news (`wire/frame.rs`)
+//!         ◀──────────────────────────── frames
+//! ```
+//! If both call at once there are two connections, and each carries the ring of its caller.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod.rs` | the listener, calls, whose turn it is |
+//! | `connection.rs` | one connection: a [`Line`](super::Line) |
+//! | `outgoing.rs`, `incoming.rs` | its two halves |
+
+mod connection;
+mod incoming;
+mod outgoing;
+
+use super::{Bulk, Event, NoCall, Reply};
+use crate::error::Error;
+use crate::peer::name::Name;
+use crate::sys::poller::Poller;
+use crate::sys::tcp;
+use crate::types::PeerId;
+use connection::Connection;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use slab::Slab;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Nanoseconds that a caller may take between connecting and saying hello.
+const HELLO_PATIENCE: u64 = 5_000_000_000;
+/// Nanoseconds after which a call that nobody asks about any more is given up.
+const CALL_PATIENCE: u64 = 60_000_000_000;
+/// Nanoseconds between looks at the health of connections.
+const HEALTH_EVERY: u64 = 1_000_000_000;
+/// Strangers that may be connected at a time. Further ones wait in the backlog.
+const MOST_STRANGERS: usize = 1024;
+/// Connections that every turn reads without asking which one has something.
+const RECENT: usize = 2;
+/// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
+const OWED_FOR: u64 = 100_000;
+/// Nanoseconds between looks at what is owed to all.
+const SWEEP_EVERY: u64 = 2_000_000;
+/// Turns without anything after which a connection is not read in every turn any more.
+const COOL_AFTER: u64 = 4096;
+/// Turns between looks at all connections.
+const LOOK_EVERY: u64 = 8;
+
+const LISTENER: u64 = u64::MAX;
+
+/// How the network is used.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Where to listen; unspecified: at all addresses.
+    pub ip: Option<(IpAddr, u32)>,
+    /// Ports to listen at, and to call from; `None`: any.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Milliseconds without a sign of life after which a peer counts as gone.
+    pub patience: u64,
+}
+
+/// Guesses of where the next bytes belong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guesses {
+    /// So many were right.
+    pub right: u64,
+    /// So many were wrong: their bytes were copied once more.
+    pub wrong: u64,
+    /// Wrong ones in a row.
+    streak: u32,
+    /// Reads for which nothing is guessed.
+    pause: u32,
+}
+
+impl Guesses {
+    fn note(&mut self, right: bool) {
+        if right {
+            self.right += 1;
+            self.streak = 0;
+        } else {
+            self.wrong += 1;
+            self.streak = (self.streak + 1).min(8);
+            self.pause = 1 << self.streak;
+        }
+    }
+
+    /// Whether the next read is to guess.
+    fn pays(&self) -> bool {
+        self.pause == 0
+    }
+
+    /// A read begins.
+    fn turn(&mut self) {
+        self.pause = self.pause.saturating_sub(1);
+    }
+}
+
+/// What the connections of one endpoint share.
+struct Office {
+    poller: Poller,
+    /// Counts the turns of the endpoint.
+    turn: AtomicU64,
+    /// Connections that have something to send.
+    dirty: Mutex<Vec<u32>>,
+    patience: u64,
+}
+
+struct Stranger {
+    connection: Arc<Connection>,
+    until: u64,
+}
+
+/// The network side of one endpoint's door.
+pub struct Tcp {
+    office: Arc<Office>,
+    listener: OwnedFd,
+    terms: Terms,
+    /// By slot; who owns a connection is its peer, or the list of strangers.
+    connections: Slab<Weak<Connection>>,
+    strangers: FxHashMap<u32, Stranger>,
+    calls: FxHashMap<Name, (OwnedFd, u64)>,
+    /// Read in every turn, and the turn in which there was something last.
+    recent: Vec<(u32, u64)>,
+    /// Read lately, and when: the other side may have to be told what of it was consumed.
+    owing: Vec<(u32, u64)>,
+    sweep_at: u64,
+    tokens: Vec<u64>,
+    health_at: u64,
+    short_of_descriptors: bool,
+    random: u16,
+}
+
+impl Tcp {
+    /// Listens, at `port` if that is not 0.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`], [`Error::NoResources`].
+    pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
+        let poller = Poller::new().map_err(|_| Error::NoResources)?;
+        let listener = listen(&terms, port, random as u16).map_err(|e| match e {
+            Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
+            _ => Error::NoResources,
+        })?;
+        poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
+        let office = Office { poller, turn: AtomicU64::new(1), dirty: Mutex::new(Vec::new()), patience: terms.patience };
+        Ok(Tcp {
+            office: Arc::new(office),
+            listener,
+            terms,
+            connections: Slab::new(),
+            strangers: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            recent: Vec::new(),
+            owing: Vec::new(),
+            sweep_at: 0,
+            tokens: Vec::new(),
+            health_at: 0,
+            short_of_descriptors: false,
+            random: random as u16,
+        })
+    }
+
+    /// The port that it listens at.
+    pub fn port(&self) -> u16 {
+        tcp::own_address(&self.listener).map_or(0, |a| a.port())
+    }
+
+    /// Whether there is a connection, or one is being made.
+    pub fn has_connections(&self) -> bool {
+        !self.connections.is_empty() || !self.calls.is_empty()
+    }
+
+    /// Readable while there is something to be polled for.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.office.poller.as_fd()
+    }
+
+    /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
+    pub fn call(&mut self, name: &Name) -> Result<Arc<Connection>, NoCall> {
+        let fd = match self.calls.remove(name) {
+            Some((fd, _)) => fd,
+            None => {
+                self.random = self.random.wrapping_add(1);
+                let to = tcp::scoped(name.ip(), name.scope_id(), name.port());
+                tcp::connect(to, self.terms.ports.clone(), self.random).map_err(|e| refused(e, name))?
+            }
+        };
+        match tcp::connected(&fd) {
+            Ok(true) => self.add(fd).map_err(NoCall::Never),
+            Ok(false) => {
+                self.calls.insert(*name, (fd, 0));
+                Err(NoCall::Soon)
+            }
+            Err(why) => Err(refused(why, name)),
+        }
+    }
+
+    fn add(&mut self, fd: OwnedFd) -> Result<Arc<Connection>, Error> {
+        let _ = tcp::set_patience(&fd, self.terms.patience);
+        let entry = self.connections.vacant_entry();
+        let slot = entry.key() as u32;
+        self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
+        let connection = Arc::new(Connection::new(fd, slot, self.office.clone()));
+        entry.insert(Arc::downgrade(&connection));
+        Ok(connection)
+    }
+
+    fn connection(&self, slot: u32) -> Option<Arc<Connection>> {
+        self.connections.get(slot as usize)?.upgrade()
+    }
+
+    /// One turn: sends what was put off, reads what is there. Returns how much there was.
+    pub fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+        let turn = self.office.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut work = 0;
+        let dirty = std::mem::take(&mut *self.office.dirty.lock());
+        for slot in dirty {
+            if let Some(connection) = self.connection(slot) {
+                connection.flush();
+                self.hand_up(&connection, events);
+            }
+        }
+        for i in 0..self.recent.len() {
+            let (slot, last) = self.recent[i];
+            if let Some(connection) = self.connection(slot)
+                && connection.read(false)
+            {
+                work += 1;
+                self.recent[i].1 = turn;
+                self.owe(slot, now);
+                self.hand_up(&connection, events);
+            } else if turn - last > COOL_AFTER {
+                self.recent[i].1 = 0;
+            }
+        }
+        self.recent.retain(|r| r.1 != 0);
+        if self.recent.is_empty() || turn.is_multiple_of(LOOK_EVERY) {
+            work += self.look(now, turn, events);
+        }
+        work
+    }
+
+    /// Reads every connection that has something, and takes calls.
+    fn look(&mut self, now: u64, turn: u64, events: &mut Vec<Event>) -> usize {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        self.office.poller.ready(&mut tokens);
+        let mut work = 0;
+        for &token in &tokens {
+            work += 1;
+            if token == LISTENER {
+                self.accept_all(now, events);
+                continue;
+            }
+            let slot = token as u32;
+            if self.strangers.contains_key(&slot) {
+                self.hear_stranger(slot, events);
+                continue;
+            }
+            if self.recent.iter().any(|r| r.0 == slot) {
+                continue;
+            }
+            let Some(connection) = self.connection(slot) else { continue };
+            connection.read(true);
+            self.owe(slot, now);
+            self.hand_up(&connection, events);
+            self.recent.truncate(RECENT - 1);
+            self.recent.insert(0, (slot, turn));
+        }
+        self.tokens = tokens;
+        work
+    }
+
+    fn owe(&mut self, slot: u32, now: u64) {
+        if !self.owing.iter().any(|o| o.0 == slot) {
+            self.owing.push((slot, now));
+        }
+    }
+
+    /// Tells others what we have read of theirs, if nothing has told them by now.
+    fn pay(&mut self, now: u64) {
+        let sweep = now >= self.sweep_at;
+        if sweep {
+            self.sweep_at = now + SWEEP_EVERY;
+            self.owing.clear();
+            self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.pay());
+            return;
+        }
+        let mut owing = std::mem::take(&mut self.owing);
+        owing.retain(|(slot, since)| {
+            let wait = now.saturating_sub(*since) < OWED_FOR;
+            if !wait && let Some(connection) = self.connection(*slot) {
+                connection.pay();
+            }
+            wait
+        });
+        self.owing = owing;
+    }
+
+    /// Tells the endpoint if a connection has something to say.
+    fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
+        if let Some(peer) = connection.speaks() {
+            events.push(Event::Peer(peer));
+        }
+    }
+
+    fn accept_all(&mut self, now: u64, events: &mut Vec<Event>) {
+        while self.strangers.len() < MOST_STRANGERS {
+            let (fd, _) = match tcp::accept(&self.listener) {
+                Ok(both) => both,
+                Err(Errno::MFILE | Errno::NFILE) if !self.short_of_descriptors => {
+                    self.short_of_descriptors = true;
+                    let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
+                    events.push(Event::TurnedAway(why.into()));
+                    break;
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(_) => break,
+            };
+            self.short_of_descriptors = false;
+            let Ok(connection) = self.add(fd) else { break };
+            let slot = connection.slot();
+            self.strangers.insert(slot, Stranger { connection, until: now + HELLO_PATIENCE });
+            self.hear_stranger(slot, events);
+        }
+    }
+
+    fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
+        let Some(stranger) = self.strangers.get(&slot) else { return };
+        let who = stranger.connection.other_end();
+        match stranger.connection.read_hello() {
+            Reply::Nothing => {}
+            Reply::Greeting(greeting) => {
+                if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
+                    events.push(Event::Call { line: connection, pid: 0, greeting });
+                }
+            }
+            Reply::Refused(why) => {
+                events.push(Event::TurnedAway(format!("{who}: {why}")));
+                self.strangers.remove(&slot);
+            }
+            _ => _ = self.strangers.remove(&slot),
+        }
+    }
+
+    /// What need not be done in each turn: who has not said hello in time, who is silent, what is owed.
+    pub fn look_after(&mut self, now: u64, events: &mut Vec<Event>) {
+        self.pay(now);
+        if now < self.health_at {
+            return;
+        }
+        self.health_at = now + HEALTH_EVERY;
+        self.strangers.retain(|_, s| s.until > now);
+        self.connections.retain(|_, weak| weak.strong_count() > 0);
+        for (_, since) in self.calls.values_mut() {
+            *since = if *since == 0 { now } else { *since };
+        }
+        self.calls.retain(|_, (_, since)| now.saturating_sub(*since) < CALL_PATIENCE);
+        let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
+        for connection in connections {
+            connection.look_at_health();
+            self.hand_up(&connection, events);
+        }
+    }
+
+    /// Sends what is left. Whether all of it is with the other sides' kernels.
+    pub fn part(&mut self) -> bool {
+        let mut all = true;
+        for (_, weak) in &self.connections {
+            if let Some(connection) = weak.upgrade() {
+                all &= connection.part();
+            }
+        }
+        all
+    }
+
+    /// Where guesses stand, over all connections.
+    pub fn guesses(&self) -> Guesses {
+        let live = self.connections.iter().filter_map(|(_, weak)| weak.upgrade());
+        live.fold(Guesses::default(), |sum, connection| {
+            let g = connection.guesses();
+            Guesses { right: sum.right + g.right, wrong: sum.wrong + g.wrong, ..sum }
+        })
+    }
+}
+
+/// Takes a port: the one that is asked for, or one of the range, or any.
+fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
+    let at = |port| match terms.ip {
+        Some((ip, scope)) => tcp::listen(tcp::scoped(ip, scope, port)),
+        // A host without IPv6 has no such socket.
+        None => match tcp::listen(SocketAddr::new(IpAddr::from([0; 16]), port)) {
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => tcp::listen(SocketAddr::new(IpAddr::from([0; 4]), port)),
+            other => other,
+        },
+    };
+    match &terms.ports {
+        Some(range) if port == 0 => {
+            let count = u32::from(range.end() - range.start()) + 1;
+            let ports = (0..count).map(|i| range.start() + ((u32::from(random) + i) % count) as u16);
+            ports.map(at).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or(Err(Errno::ADDRINUSE))
+        }
+        _ => at(port),
+    }
+}
+
+/// Why a call did not go through.
+fn refused(why: Errno, name: &Name) -> NoCall {
+    match why {
+        Errno::AGAIN | Errno::INTR | Errno::ADDRNOTAVAIL => NoCall::Later,
+        // A service may start late; an endpoint that was named has been there, so it is gone.
+        Errno::CONNREFUSED | Errno::CONNRESET if name.is_contact() => NoCall::Later,
+        Errno::CONNREFUSED | Errno::CONNRESET => NoCall::Never(Error::Refused),
+        Errno::TIMEDOUT => NoCall::Never(Error::TimedOut),
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::PERM => NoCall::Never(Error::Unreachable),
+        Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
+        _ => NoCall::Never(Error::Refused),
+    }
+}
+
+/// No peer yet.
+const NOBODY: u32 = u32::MAX;
+
+/// The peer in a word.
+fn peer_of(word: u32) -> Option<PeerId> {
+    (word != NOBODY).then_some(PeerId(word))
+}

@@ -1,0 +1,281 @@
+//! What leaves by a connection: a hello, then the lines of our ring as they are written, payload from where the application has it, and
+//! the news of what we read.
+
+use super::Bulk;
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::{Heap, SharedMem};
+use crate::mem::user::{UserIov, UserSeg, window};
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
+use crate::shm::ring::{Consumer, Peeked};
+use crate::sys::tcp::{self, Piece};
+use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
+use crate::wire::header::Header;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// Most pieces of application memory in one system call.
+const SEGMENTS: usize = 32;
+
+/// Bytes of records for which nothing waits any more.
+pub(super) const ENOUGH: usize = 16 << 10;
+
+/// Where a part of a batch is. (Not [`Piece`], which borrows.)
+enum Part {
+    /// In the scratch memory for heads and hellos.
+    Scratch(usize, usize),
+    /// In the ring.
+    Ring(usize, usize),
+    /// The application's.
+    User(UserSeg),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Part::Scratch(_, len) | Part::Ring(_, len) => *len,
+            Part::User(seg) => seg.len(),
+        }
+    }
+}
+
+/// Payload on its way.
+struct Payload {
+    id: u32,
+    iov: UserIov,
+    sent: usize,
+    total: usize,
+    offset: u64,
+}
+
+/// Our ring, as one connection carries it away.
+struct Ring {
+    mine: SharedMem,
+    lines: SharedMem,
+    /// Walks behind the writer, record by record.
+    walk: Consumer<SharedMem>,
+    /// Position up to which lines have been put into frames, and the line there.
+    framed: u32,
+    at: u32,
+    count: u32,
+    told: (u32, u64),
+    said_goodbye: bool,
+}
+
+/// The outgoing half of a connection.
+pub(super) struct Outgoing {
+    ring: Option<Ring>,
+    scratch: SharedMem,
+    batch: SmallVec<[Part; 8]>,
+    /// Bytes of the batch that have left.
+    left: usize,
+    payloads: VecDeque<Payload>,
+    /// Bytes of the first payload in the batch.
+    in_batch: usize,
+    /// Messages of which all has left.
+    pub done: VecDeque<u32>,
+    /// The socket took less than there was.
+    pub blocked: bool,
+}
+
+/// Places in the scratch memory: one head for records or news, one for payload. A hello is sent before there are heads.
+const HEADS: [usize; 2] = [0, 64];
+const SCRATCH: usize = 512;
+
+impl Outgoing {
+    pub fn new() -> Outgoing {
+        Outgoing {
+            ring: None,
+            scratch: SharedMem::new(Heap::new(SCRATCH)),
+            batch: SmallVec::new(),
+            left: 0,
+            payloads: VecDeque::new(),
+            in_batch: 0,
+            done: VecDeque::new(),
+            blocked: false,
+        }
+    }
+
+    /// Puts bytes (a hello, a refusal) before everything else.
+    pub fn say(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= SCRATCH && self.batch.is_empty());
+        self.scratch.fill_bytes(0, bytes);
+        self.batch.push(Part::Scratch(0, bytes.len()));
+    }
+
+    /// From now on what is written to `mine` leaves by this connection.
+    pub fn carry(&mut self, mine: SharedMem) {
+        let count = ring_lines(mine.bytes());
+        let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
+        let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
+        let walk = Consumer::new(lines.clone(), count);
+        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, said_goodbye: false });
+    }
+
+    /// Payload to be sent when its turn comes.
+    pub fn post(&mut self, bulk: Bulk<'_>) {
+        let Bulk { id, iov, skip, len } = bulk;
+        self.payloads.push_back(Payload { id, iov: window(iov, skip, len), sent: 0, total: len, offset: skip as u64 });
+    }
+
+    /// Whether there is something to be sent, news left aside.
+    pub fn has_work(&mut self) -> bool {
+        !self.batch.is_empty() || !self.payloads.is_empty() || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
+    }
+
+    /// Bytes of records that have not been put into frames.
+    pub fn waiting(&mut self) -> usize {
+        self.ring.as_mut().map_or(0, |r| r.waiting() as usize * LINE)
+    }
+
+    /// What the other side is to know of what we read, and does not: a quarter of the ring or of the window at least (`much`), or anything.
+    pub fn owes(&self, much: bool) -> bool {
+        self.ring.as_ref().is_some_and(|r| {
+            let (consumed, credit) = r.now();
+            let (lines, bytes) = (consumed.wrapping_sub(r.told.0), credit - r.told.1);
+            if much { lines >= r.count / 4 || bytes >= 32 << 10 } else { lines > 0 || bytes > 0 }
+        })
+    }
+
+    /// Sends what there is, as far as the socket takes it; `news`: also if that is only what we read.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn flush(&mut self, fd: &OwnedFd, mut news: bool) -> Result<(), Errno> {
+        self.blocked = false;
+        loop {
+            if self.batch.is_empty() {
+                self.fill_batch(news);
+                news = false;
+            }
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            match self.send(fd) {
+                Ok(true) => {}
+                Ok(false) | Err(Errno::AGAIN) => {
+                    self.blocked = true;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Sends the rest of the batch; whether that was all.
+    fn send(&mut self, fd: &OwnedFd) -> Result<bool, Errno> {
+        let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
+        let mut skip = self.left;
+        for part in &self.batch {
+            let len = part.len();
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            pieces.push(match part {
+                Part::Scratch(at, len) => Piece::Own(&self.scratch, at + skip, len - skip),
+                Part::Ring(at, len) => match &self.ring {
+                    Some(ring) => Piece::Own(&ring.lines, at + skip, len - skip),
+                    None => continue,
+                },
+                Part::User(seg) => Piece::User(seg.part(skip, len - skip)),
+            });
+            skip = 0;
+        }
+        let wanted: usize = pieces.iter().map(Piece::len).sum();
+        let sent = tcp::send(fd, &pieces)?;
+        drop(pieces);
+        self.left += sent;
+        if sent < wanted {
+            return Ok(false);
+        }
+        self.batch.clear();
+        self.left = 0;
+        self.finish_payload();
+        Ok(true)
+    }
+
+    /// The payload in the batch has left.
+    fn finish_payload(&mut self) {
+        let in_batch = std::mem::take(&mut self.in_batch);
+        if in_batch > 0
+            && let Some(payload) = self.payloads.front_mut()
+        {
+            payload.sent += in_batch;
+            if payload.sent == payload.total {
+                self.done.push_back(payload.id);
+                self.payloads.pop_front();
+            }
+        }
+    }
+
+    /// The next frames: all records that are there, then a part of the first payload.
+    fn fill_batch(&mut self, news: bool) {
+        let Some(ring) = &mut self.ring else { return };
+        let lines = ring.waiting();
+        let (consumed, credit) = ring.now();
+        let closes = ring.closes();
+        let body = match lines {
+            0 if closes => Some(Body::Goodbye),
+            0 if news && ring.told != (consumed, credit) => Some(Body::News),
+            0 => None,
+            lines => Some(Body::Records { position: ring.framed, lines }),
+        };
+        if let Some(body) = body {
+            self.scratch.fill_bytes(HEADS[0], &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(HEADS[0], FRAME_HEAD));
+            ring.told = (consumed, credit);
+            ring.said_goodbye |= body == Body::Goodbye;
+            ring.frame(lines, &mut self.batch);
+        }
+        if let Some(payload) = self.payloads.front() {
+            let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
+            let segments = window(&payload.iov, payload.sent, len);
+            let segments = &segments[..segments.len().min(SEGMENTS)];
+            let len: usize = segments.iter().map(UserSeg::len).sum();
+            let (id, offset) = (payload.id, payload.offset + payload.sent as u64);
+            let body = Body::Payload { id, offset, len: len as u32 };
+            self.scratch.fill_bytes(HEADS[1], &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(HEADS[1], FRAME_HEAD));
+            self.batch.extend(segments.iter().copied().map(Part::User));
+            self.in_batch = len;
+            ring.told = (consumed, credit);
+        }
+    }
+}
+
+impl Ring {
+    /// Lines of whole records that have not been put into frames.
+    fn waiting(&mut self) -> u32 {
+        // Our own writer's headers: they are sound.
+        while let Peeked::Record(words) = self.walk.peek() {
+            let Ok(header) = Header::parse(words, self.walk.consumed(), self.walk.contiguous()) else { break };
+            self.walk.release(header.lines());
+        }
+        self.walk.consumed().wrapping_sub(self.framed)
+    }
+
+    /// What we read of the other direction, and the credit we give.
+    fn now(&self) -> (u32, u64) {
+        (self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32, self.mine.word(CREDIT).load(Ordering::Relaxed))
+    }
+
+    /// Whether the endpoint has closed and that is still to be told.
+    fn closes(&self) -> bool {
+        !self.said_goodbye && self.mine.word(STATE).load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Adds the next `lines` lines to a batch.
+    fn frame(&mut self, lines: u32, batch: &mut SmallVec<[Part; 8]>) {
+        let first = lines.min(self.count - self.at);
+        for (at, lines) in [(self.at, first), (0, lines - first)] {
+            if lines > 0 {
+                batch.push(Part::Ring(at as usize * LINE, lines as usize * LINE));
+            }
+        }
+        self.framed = self.framed.wrapping_add(lines);
+        self.at = (self.at + lines) % self.count;
+    }
+}

@@ -1,0 +1,183 @@
+//! Frames: what stands on a TCP connection between the hello and the end. A head of 32 bytes, and a body.
+//!
+//! ```text
+//!  0  1  kind       1 records · 2 payload · 3 news · 4 goodbye
+//!  1  1  zero
+//!  2  2  "rm"
+//!  4  4  length     bytes of the body: records whole lines of a ring, payload at least one; else 0
+//!  8  4  consumed   lines of the other direction's ring that were read
+//! 12  4  id         payload: of the message; records: position of the first line
+//! 16  8  credit     payload bytes, since the start, that the other side may send unmatched
+//! 24  8  offset     payload: where in the message it belongs
+//! ```
+//! All little endian. `consumed` and `credit` are what two processes of one host read in each other's segment (`shm/layout.rs`).
+
+use crate::shm::layout::LINE;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a head.
+pub const FRAME_HEAD: usize = size_of::<Raw>();
+
+/// Longest body of payload: what follows in other frames does not wait for more than that.
+pub const PAYLOAD_MAX: usize = 1 << 20;
+
+const CHECK: u16 = u16::from_le_bytes(*b"rm");
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    zero: u8,
+    check: U16,
+    length: U32,
+    consumed: U32,
+    id: U32,
+    credit: U64,
+    offset: U64,
+}
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Whole records, as they stand in the sender's ring.
+    Records {
+        /// Position of the first line.
+        position: u32,
+        /// Lines.
+        lines: u32,
+    },
+    /// A part of a message that the receiver has asked for.
+    Payload {
+        /// Which message.
+        id: u32,
+        /// Where in it.
+        offset: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// Nothing: the head itself is the news.
+    News,
+    /// Nothing, and nothing follows.
+    Goodbye,
+}
+
+/// A head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Lines of the other direction's ring that were read.
+    pub consumed: u32,
+    /// Payload bytes that the other side may send unmatched.
+    pub credit: u64,
+    /// What follows.
+    pub body: Body,
+}
+
+/// A head that no rustmx writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadFrame;
+
+impl Frame {
+    /// As bytes.
+    pub fn emit(&self) -> [u8; FRAME_HEAD] {
+        let (kind, length, id, offset) = match self.body {
+            Body::Records { position, lines } => (1, lines * LINE as u32, position, 0),
+            Body::Payload { id, offset, len } => (2, len, id, offset),
+            Body::News => (3, 0, 0, 0),
+            Body::Goodbye => (4, 0, 0, 0),
+        };
+        let raw = Raw {
+            kind,
+            zero: 0,
+            check: CHECK.into(),
+            length: length.into(),
+            consumed: self.consumed.into(),
+            id: id.into(),
+            credit: self.credit.into(),
+            offset: offset.into(),
+        };
+        zerocopy::transmute!(raw)
+    }
+
+    /// Validates a head.
+    ///
+    /// # Errors
+    /// [`BadFrame`]: the other side is no rustmx, or a broken one. Positions, ids and offsets are checked by who knows what is expected.
+    pub fn parse(bytes: [u8; FRAME_HEAD]) -> Result<Frame, BadFrame> {
+        let raw: Raw = zerocopy::transmute!(bytes);
+        let (length, id, offset) = (raw.length.get(), raw.id.get(), raw.offset.get());
+        if raw.check.get() != CHECK || raw.zero != 0 {
+            return Err(BadFrame);
+        }
+        let body = match raw.kind {
+            1 if length > 0 && (length as usize).is_multiple_of(LINE) && offset == 0 => {
+                Body::Records { position: id, lines: length / LINE as u32 }
+            }
+            2 if length > 0 && length as usize <= PAYLOAD_MAX => Body::Payload { id, offset, len: length },
+            3 if (length, id, offset) == (0, 0, 0) => Body::News,
+            4 if (length, id, offset) == (0, 0, 0) => Body::Goodbye,
+            _ => return Err(BadFrame),
+        };
+        Ok(Frame { consumed: raw.consumed.get(), credit: raw.credit.get(), body })
+    }
+
+    /// Bytes of the body.
+    pub fn length(&self) -> usize {
+        match self.body {
+            Body::Records { lines, .. } => lines as usize * LINE,
+            Body::Payload { len, .. } => len as usize,
+            Body::News | Body::Goodbye => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn body() -> impl Strategy<Value = Body> {
+        prop_oneof![
+            (any::<u32>(), 1u32..1 << 20).prop_map(|(position, lines)| Body::Records { position, lines }),
+            (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32)
+                .prop_map(|(id, offset, len)| Body::Payload { id, offset, len }),
+            Just(Body::News),
+            Just(Body::Goodbye),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(body in body(), consumed in any::<u32>(), credit in any::<u64>()) {
+            let frame = Frame { consumed, credit, body };
+            prop_assert_eq!(Frame::parse(frame.emit()), Ok(frame));
+        }
+
+        #[test]
+        fn garbage_is_refused_or_sound(mut bytes in any::<[u8; FRAME_HEAD]>(), near in any::<bool>(), kind in 0u8..6) {
+            if near {
+                bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
+                bytes[6..8].fill(0);
+            }
+            if let Ok(frame) = Frame::parse(bytes) {
+                prop_assert_eq!(frame.emit(), bytes);
+                prop_assert!(frame.length() <= u32::MAX as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        let good = Frame { consumed: 1, credit: 2, body: Body::Payload { id: 3, offset: 4, len: 5 } }.emit();
+        for (at, byte) in [(0, 0), (0, 5), (1, 1), (2, 0), (4, 0), (7, 1)] {
+            let mut bad = good;
+            bad[at] = byte;
+            assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at}");
+        }
+        let records = Frame { consumed: 0, credit: 0, body: Body::Records { position: 9, lines: 1 } }.emit();
+        assert!(Frame::parse(records).is_ok());
+        let mut odd = records;
+        odd[4] = 63;
+        assert_eq!(Frame::parse(odd), Err(BadFrame), "half a line");
+    }
+}
