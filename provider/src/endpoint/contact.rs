@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! None ── send ──▶ Dialing ── hello handed over ──▶ Greeted ── end of file, garbage ──▶ Gone
-//!   └──── called: hello answered ────────────────────▲            Dialing ── time out, refused ──▶ Gone
+//!   │                 └─ (network) ─▶ Calling ─ answer ─▲  Dialing, Calling ── time out, refused ──▶ Gone
+//!   └──── called: hello answered ────────────────────▲
 //! ```
 
 use super::peers::{Contact, Peer};
@@ -126,7 +127,16 @@ impl Endpoint {
         match called {
             Ok(line) => {
                 self.keep_line(id, &line);
-                self.greeted(out, id, line);
+                match (reach, self.peers.get(id).contact) {
+                    (Reach::Network, Contact::Dialing { deadline, .. }) => {
+                        let deadline = if name.is_contact() { deadline } else { u64::MAX };
+                        self.peers.get_mut(id).contact = Contact::Calling { deadline };
+                        self.poll.dialing.push(id);
+                        self.poll.network = true;
+                        self.complete_waiting(out, id);
+                    }
+                    _ => self.greeted(out, id, line),
+                }
             }
             Err(NoCall::Later) => self.dial_later(out, id, now),
             Err(NoCall::Soon) => self.dial_soon(out, id, now),
@@ -214,12 +224,17 @@ impl Endpoint {
         }
         peer.segment = None;
         peer.contact = Contact::Greeted;
-        for req in std::mem::take(&mut peer.await_contact) {
-            self.report.sent(out, &req);
-        }
+        self.complete_waiting(out, id);
         self.stats.peers += 1;
         let peer = self.peers.get(id);
         self.log.info(|| format!("connected to {} (process {})", peer.name, peer.pid));
+    }
+
+    /// Completes the sends that waited for first contact.
+    fn complete_waiting(&mut self, out: &mut Out<'_>, id: PeerId) {
+        for req in std::mem::take(&mut self.peers.get_mut(id).await_contact) {
+            self.report.sent(out, &req);
+        }
     }
 
     /// Somebody called.
@@ -249,6 +264,10 @@ impl Endpoint {
             line.turn_away(Refusal::Malformed);
             return;
         }
+        if self.crosses(id, &own, &from) {
+            line.turn_away(Refusal::Crossed);
+            return;
+        }
         if let Err(why) = self.make_segment(id).and_then(|()| self.attach(id, greeting, &line)) {
             self.log.warn(|| format!("cannot connect to {from} (process {}): {why}", pid));
             line.turn_away(Refusal::NoResources);
@@ -261,6 +280,32 @@ impl Endpoint {
             let now = self.clock.now();
             self.start_dialing(id, now);
             self.answer(out, id, line, now);
+        }
+    }
+
+    /// Both called at once over the network. One call is enough: that of the smaller name. Whether that is ours; else ours is given up.
+    fn crosses(&mut self, id: PeerId, own: &Name, from: &Name) -> bool {
+        let peer = self.peers.get_mut(id);
+        if !matches!(peer.contact, Contact::Calling { .. }) || peer.name.is_contact() {
+            return false;
+        }
+        let ours = own.to_bytes() < from.to_bytes();
+        if !ours {
+            for line in std::mem::take(&mut peer.lines) {
+                line.forget();
+            }
+        }
+        ours
+    }
+
+    /// Our call was given up for the peer's, which is on its way.
+    fn crossed(&mut self, out: &mut Out<'_>, id: PeerId, at: usize) {
+        let peer = self.peers.get_mut(id);
+        peer.lines.remove(at).forget();
+        if matches!(peer.contact, Contact::Calling { .. }) {
+            let now = self.clock.now();
+            self.start_dialing(id, now);
+            self.dial_later(out, id, now);
         }
     }
 
@@ -331,6 +376,7 @@ impl Endpoint {
                 }
                 // Few at most: who lends too much is not heard any more.
                 Reply::Loan(loan, handed) => self.take_loan(out, id, &loan, handed.as_ref()),
+                Reply::Crossed => self.crossed(out, id, at),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
                     return true;
@@ -362,8 +408,10 @@ impl Endpoint {
         {
             self.settle(out, id, other);
         }
-        if let Err(why) = self.attach(id, greeting, line) {
-            self.depart(out, id, why);
+        match self.attach(id, greeting, line) {
+            Ok(()) if matches!(self.peers.get(id).contact, Contact::Calling { .. }) => self.greeted(out, id, line.clone()),
+            Ok(()) => {}
+            Err(why) => self.depart(out, id, why),
         }
     }
 }

@@ -176,7 +176,7 @@ impl Endpoint {
             let peer = self.peers.get(id);
             match peer.contact {
                 Contact::Gone(_) | Contact::None => false,
-                Contact::Dialing { .. } => true,
+                Contact::Dialing { .. } | Contact::Calling { .. } => true,
                 Contact::Greeted => {
                     let sending =
                         !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();

@@ -30,7 +30,10 @@ pub(super) enum Contact {
     None,
     /// Calls are tried again until `deadline`; next at `next`.
     Dialing { deadline: u64, next: u64, pause: u64 },
-    /// Our segment is in the peer's hands, or in its backlog.
+    /// The peer was called over the network, and our hello is with its kernel. What has no name yet must answer until `deadline`; of others
+    /// the connection tells whether they are there, also when they compute.
+    Calling { deadline: u64 },
+    /// Our segment is in the peer's hands, or in its backlog; over the network, it has said hello.
     Greeted,
     /// It is gone, and why.
     Gone(Error),

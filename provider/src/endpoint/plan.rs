@@ -107,7 +107,7 @@ impl Endpoint {
 fn state(peer: &Peer) -> String {
     let contact = match peer.contact {
         Contact::None => "; nothing went to this peer yet, so it is called first",
-        Contact::Dialing { .. } => "; the peer has not answered yet",
+        Contact::Dialing { .. } | Contact::Calling { .. } => "; the peer has not answered yet",
         _ => "",
     };
     match peer.backlog.len() {

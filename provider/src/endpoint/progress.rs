@@ -296,7 +296,8 @@ impl Endpoint {
         for id in std::mem::take(&mut self.poll.dialing) {
             match self.peers.get(id).contact {
                 Contact::Dialing { next, .. } if next <= now => self.dial(out, id, now),
-                Contact::Dialing { .. } => self.poll.dialing.push(id),
+                Contact::Calling { deadline } if deadline <= now => self.depart(out, id, Error::TimedOut),
+                Contact::Dialing { .. } | Contact::Calling { .. } => self.poll.dialing.push(id),
                 _ => {}
             }
         }
@@ -306,7 +307,7 @@ impl Endpoint {
             work += drained;
             if drained > 0 {
                 self.poll.ending.push(id);
-            } else if self.peers.get(id).contact == Contact::Greeted {
+            } else if matches!(self.peers.get(id).contact, Contact::Greeted | Contact::Calling { .. }) {
                 self.depart(out, id, Error::PeerGone);
             }
         }

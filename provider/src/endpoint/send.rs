@@ -297,7 +297,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         match req.level {
             Level::Inject => self.report.sent(out, &req),
-            Level::Transmit if peer.contact == Contact::Greeted => self.report.sent(out, &req),
+            Level::Transmit if matches!(peer.contact, Contact::Greeted | Contact::Calling { .. }) => self.report.sent(out, &req),
             // Inject calls cannot fail any more and leave no entry.
             Level::Transmit if req.special.is_quiet() => self.report.sent(out, &req),
             Level::Transmit => peer.await_contact.push(req),

@@ -51,6 +51,9 @@ impl Endpoint {
     pub(crate) fn lie_down(&mut self, nap: u64) {
         self.nap = nap;
         self.show_nap();
+        if let Some(door) = &mut self.door {
+            door.arm();
+        }
     }
 
     /// Tells every peer that we look at our rings again.
@@ -94,6 +97,7 @@ impl Endpoint {
         let now = self.clock.now();
         let calls = self.poll.dialing.iter().filter_map(|id| match self.peers.get(*id).contact {
             Contact::Dialing { next, .. } => Some(next.saturating_sub(now)),
+            Contact::Calling { deadline } => Some(deadline.saturating_sub(now)),
             _ => None,
         });
         let woken = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.wakes_us()));

@@ -133,9 +133,11 @@ impl Door for Doors {
     }
 
     fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
-        self.local.poll(now, events);
+        let network = self.local.poll(now, events);
         if let Some(tcp) = &mut self.tcp {
-            tcp.turn(now, events);
+            if network {
+                tcp.look(now, events);
+            }
             tcp.look_after(now, events);
         }
     }
@@ -146,6 +148,12 @@ impl Door for Doors {
 
     fn has_turns(&self) -> bool {
         self.tcp.as_ref().is_some_and(|tcp| tcp.has_connections())
+    }
+
+    fn arm(&mut self) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.arm();
+        }
     }
 
     fn part(&mut self) -> bool {

@@ -127,8 +127,9 @@ impl Local {
         heap::heap()?.open(memory.base, writable).ok().map(Handed::Descriptor)
     }
 
-    /// Looks once for what there is.
-    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+    /// Looks once for what there is. Whether the other poller has something.
+    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
+        let mut other = false;
         let mut tokens = std::mem::take(&mut self.tokens);
         self.poller.ready(&mut tokens);
         for &token in &tokens {
@@ -142,14 +143,15 @@ impl Local {
                     }
                     events.push(Event::Own);
                 }
-                LISTENER => self.accept_all(now, events),
-                _ => {}
+                OTHER => other = true,
+                _ => self.accept_all(now, events),
             }
         }
         self.tokens = tokens;
         if !self.strangers.is_empty() {
             self.strangers.retain(|_, s| s.until > now);
         }
+        other
     }
 }
 
@@ -210,7 +212,7 @@ impl Local {
             }
             // Nobody wakes, or lends, before it has said hello.
             Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),
-            Reply::Ended | Reply::Nothing | Reply::Left(_) | Reply::Landed(_) => {}
+            Reply::Ended | Reply::Nothing | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed => {}
         }
     }
 }

@@ -92,6 +92,9 @@ pub trait Door: Send {
         false
     }
 
+    /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
+    fn arm(&mut self) {}
+
     /// The endpoint closes: sends what is left. Whether it is out of this process's hands.
     fn part(&mut self) -> bool {
         true
@@ -318,6 +321,8 @@ pub enum Reply {
     Left(u32),
     /// All of a part that we [expected](InPlace::expect) is there.
     Landed(u32),
+    /// It has called, too, and that call counts.
+    Crossed,
     /// It does not want us, or cannot be used.
     Refused(Error),
     /// It is gone.

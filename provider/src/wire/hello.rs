@@ -34,6 +34,8 @@ pub enum Refusal {
     NoResources = 3,
     /// The hello made no sense.
     Malformed = 4,
+    /// Both called at once over the network; the other call counts.
+    Crossed = 5,
 }
 
 /// The message.
@@ -105,6 +107,7 @@ impl Hello {
             2 => Err(BadHello::Refused(Refusal::WrongEndpoint)),
             3 => Err(BadHello::Refused(Refusal::NoResources)),
             4 => Err(BadHello::Refused(Refusal::Malformed)),
+            5 => Err(BadHello::Refused(Refusal::Crossed)),
             _ => Err(BadHello::Malformed),
         }
     }

@@ -24,14 +24,31 @@ struct Halves {
     incoming: Incoming,
     /// The mirror that a hello announced, until the endpoint says where frames are to go.
     theirs: Option<SharedMem>,
+    /// Our segment, until both hellos are said.
+    mine: Option<SharedMem>,
+    said_hello: bool,
     /// The hello, until it is heard.
     greeting: Option<Box<Greeting>>,
+    /// The other side's call counts.
+    crossed: bool,
     /// Why nothing more comes.
     ended: Option<Error>,
     /// The turn in which something was sent last.
     sent_in: u64,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
+}
+
+impl Halves {
+    /// Our ring is carried once both hellos are said: before, the other side may still call, too, and one of the two connections is given up.
+    fn start(&mut self) {
+        if self.said_hello
+            && self.incoming.has_begun()
+            && let Some(mine) = self.mine.take()
+        {
+            self.outgoing.carry(mine);
+        }
+    }
 }
 
 /// A connection.
@@ -50,12 +67,20 @@ impl Connection {
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
             theirs: None,
+            mine: None,
+            said_hello: false,
             greeting: None,
+            crossed: false,
             ended: None,
             sent_in: 0,
             is_dirty: false,
         };
         Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
+    }
+
+    /// Whether the poller watches it. Not while every turn reads it anyway.
+    pub(super) fn watched(&self, on: bool) {
+        self.office.poller.mind(&self.fd, self.slot.into(), on);
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -139,7 +164,10 @@ impl Connection {
                     }
                     halves.greeting = Some(greeting);
                 }
-                Err(why) => halves.ended = Some(why),
+                Err(why) => {
+                    halves.crossed = why.is_none();
+                    halves.ended = Some(why.unwrap_or(Error::PeerGone));
+                }
             },
             Err(Stop::Ended) => halves.ended = Some(Error::PeerGone),
             Err(Stop::Garbage) => halves.ended = Some(Error::Corrupt),
@@ -192,6 +220,8 @@ impl Connection {
 
     /// Sends what is left. Whether all of it is with the other side's kernel.
     pub(super) fn part(&self) -> bool {
+        // What is not read when we go resets the connection, with what is still on its way; and only who reads sees that the other one is gone.
+        self.read(true);
         let mut halves = self.halves.lock();
         self.send(&mut halves, true);
         halves.ended.is_some() || !halves.outgoing.has_work() && tcp::unacknowledged(&self.fd) == 0
@@ -202,18 +232,19 @@ impl Connection {
     }
 }
 
-/// Validates a hello, and makes the mirror that it asks for.
-fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Error> {
+/// Validates a hello, and makes the mirror that it asks for. Else why not; `None`: the other side's call counts.
+fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
     let hello = match Hello::parse(bytes) {
         Ok(hello) => hello,
-        Err(BadHello::Version(_) | BadHello::Refused(Refusal::Version)) => return Err(Error::Version),
-        Err(BadHello::Refused(Refusal::WrongEndpoint)) => return Err(Error::Refused),
-        Err(BadHello::Refused(Refusal::NoResources)) => return Err(Error::NoResources),
-        Err(_) => return Err(Error::Corrupt),
+        Err(BadHello::Refused(Refusal::Crossed)) => return Err(None),
+        Err(BadHello::Version(_) | BadHello::Refused(Refusal::Version)) => return Err(Some(Error::Version)),
+        Err(BadHello::Refused(Refusal::WrongEndpoint)) => return Err(Some(Error::Refused)),
+        Err(BadHello::Refused(Refusal::NoResources)) => return Err(Some(Error::NoResources)),
+        Err(_) => return Err(Some(Error::Corrupt)),
     };
     let size = hello.segment.get() as usize;
     if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
-        return Err(Error::Corrupt);
+        return Err(Some(Error::Corrupt));
     }
     let segment = Handed::Own(segment::private(size));
     // Nobody rings it: frames wake by themselves.
@@ -248,7 +279,9 @@ impl Line for Connection {
             return Err(NoCall::Never(Error::PeerGone));
         }
         halves.outgoing.say(hello.as_bytes());
-        halves.outgoing.carry(mine.clone());
+        halves.said_hello = true;
+        halves.mine = Some(mine.clone());
+        halves.start();
         self.send(&mut halves, false);
         Ok(())
     }
@@ -262,6 +295,8 @@ impl Line for Connection {
         if let Some(theirs) = halves.theirs.take() {
             halves.incoming.begin(theirs, mine.clone());
         }
+        halves.start();
+        self.send(&mut halves, false);
     }
 
     fn in_place(self: Arc<Self>) -> Option<Arc<dyn InPlace>> {
@@ -281,6 +316,7 @@ impl Line for Connection {
         }
         match halves.ended {
             None => Reply::Nothing,
+            _ if halves.crossed => Reply::Crossed,
             Some(Error::PeerGone) => Reply::Ended,
             Some(why) => Reply::Refused(why),
         }

@@ -15,7 +15,7 @@
 //!   frame, frame … ───────────────────▶ frames of records, payload, news (`wire/frame.rs`)
 //!         ◀──────────────────────────── frames
 //! ```
-//! If both call at once there are two connections, and each carries the ring of its caller.
+//! Rings are carried once both hellos are said. If both call at once, the call of the smaller name counts, and the other one is refused.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -58,10 +58,14 @@ const RECENT: usize = 2;
 const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
 const SWEEP_EVERY: u64 = 2_000_000;
+/// Turns for which a place among these is kept, if another connection has something.
+const WARM_FOR: u64 = 256;
 /// Turns without anything after which a connection is not read in every turn any more.
 const COOL_AFTER: u64 = 4096;
-/// Turns between looks at all connections.
+/// Turns between looks at the other connections.
 const LOOK_EVERY: u64 = 8;
+/// The same if there are none, but somebody may call.
+const LISTEN_EVERY: u64 = 128;
 
 const LISTENER: u64 = u64::MAX;
 
@@ -247,18 +251,48 @@ impl Tcp {
                 self.owe(slot, now);
                 self.hand_up(&connection, events);
             } else if turn - last > COOL_AFTER {
-                self.recent[i].1 = 0;
+                self.cool(i);
+                break;
             }
         }
-        self.recent.retain(|r| r.1 != 0);
-        if self.recent.is_empty() || turn.is_multiple_of(LOOK_EVERY) {
-            work += self.look(now, turn, events);
+        let every = match self.recent.len() {
+            0 => 1,
+            all if all == self.connections.len() => LISTEN_EVERY,
+            _ => LOOK_EVERY,
+        };
+        if turn.is_multiple_of(every) {
+            work += self.look(now, events);
         }
         work
     }
 
+    /// Every turn reads this connection from now on, if there is a place: one that was not used lately is free.
+    fn warm(&mut self, connection: &Connection) {
+        let turn = self.office.turn.load(Ordering::Relaxed);
+        if self.recent.len() >= RECENT {
+            let Some(at) = self.recent.iter().position(|r| turn - r.1 > WARM_FOR) else { return };
+            self.cool(at);
+        }
+        connection.watched(false);
+        self.recent.push((connection.slot(), turn));
+    }
+
+    fn cool(&mut self, at: usize) {
+        let (slot, _) = self.recent.swap_remove(at);
+        if let Some(connection) = self.connection(slot) {
+            connection.watched(true);
+        }
+    }
+
+    /// Somebody sleeps until the poller says something: it must watch everything.
+    pub fn arm(&mut self) {
+        while !self.recent.is_empty() {
+            self.cool(0);
+        }
+    }
+
     /// Reads every connection that has something, and takes calls.
-    fn look(&mut self, now: u64, turn: u64, events: &mut Vec<Event>) -> usize {
+    pub fn look(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let mut tokens = std::mem::take(&mut self.tokens);
         self.office.poller.ready(&mut tokens);
         let mut work = 0;
@@ -280,8 +314,7 @@ impl Tcp {
             connection.read(true);
             self.owe(slot, now);
             self.hand_up(&connection, events);
-            self.recent.truncate(RECENT - 1);
-            self.recent.insert(0, (slot, turn));
+            self.warm(&connection);
         }
         self.tokens = tokens;
         work

@@ -231,7 +231,7 @@ impl Line for Talk {
                 Refusal::Version => Error::Version,
                 Refusal::WrongEndpoint => Error::Refused,
                 Refusal::NoResources => Error::NoResources,
-                Refusal::None | Refusal::Malformed => Error::Corrupt,
+                Refusal::None | Refusal::Malformed | Refusal::Crossed => Error::Corrupt,
             }),
         }
     }
