@@ -133,7 +133,7 @@ table! {
         /// Bytes of the ring for each direction of a connection to another host (rounded up to whole pages): as much may be under way.
         tcp_ring_size: Kind::Bytes, 128 << 10, 8 << 10, 1 << 20;
         /// Longest message to another host that travels as one record; longer ones go from buffer to buffer once the receiver has one.
-        tcp_eager_max: Kind::Bytes, 16 << 10, 232, 60 << 10;
+        tcp_eager_max: Kind::Bytes, 8 << 10, 232, 60 << 10;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
         peer_timeout: Kind::Millis, 10_000, 1_000, 3_600_000;
     }

@@ -106,7 +106,8 @@ impl Endpoint {
         })?;
         let peer = self.peers.get_mut(id);
         peer.segment = Some(handed);
-        peer.link = Some(Link::new(mem, self.config.eager_window));
+        let link = Link::new(mem, self.config.eager_window);
+        peer.link = Some(if reach == Reach::Network { link.far() } else { link });
         Ok(())
     }
 
@@ -222,6 +223,8 @@ impl Endpoint {
             link.set_waker(Some(line.clone()));
             link.set_away(line.in_place());
         }
+        self.push(out, id);
+        let peer = self.peers.get_mut(id);
         peer.segment = None;
         peer.contact = Contact::Greeted;
         self.complete_waiting(out, id);
@@ -369,7 +372,12 @@ impl Endpoint {
                 }
                 Reply::Landed(message) => {
                     more = true;
-                    if let Some(received) = self.peers.get_mut(id).streams.landed(message) {
+                    let peer = self.peers.get_mut(id);
+                    let landed = match &mut peer.link {
+                        Some(link) => peer.streams.landed(link, &mut self.pool, message),
+                        None => None,
+                    };
+                    if let Some(received) = landed {
                         self.received(out, id, received);
                     }
                     self.push(out, id);

@@ -34,6 +34,10 @@ impl Endpoint {
             }
         }
         peer.contact = Contact::Gone(why);
+        // Nothing lands any more in memory that is given back below.
+        for line in std::mem::take(&mut peer.lines) {
+            line.forget();
+        }
         let mut sends: Vec<SendReq> = std::mem::take(&mut peer.await_contact);
         sends.extend(std::mem::take(&mut peer.await_ack).into_iter().map(|(_, req)| req));
         let aborted = peer.streams.abort();
@@ -44,9 +48,6 @@ impl Endpoint {
         recvs.extend(aborted.recvs);
         sends.extend(std::mem::take(&mut peer.backlog).into_iter().map(|w| w.req));
         sends.extend(peer.one_sided.abort());
-        for line in std::mem::take(&mut peer.lines) {
-            line.forget();
-        }
         if let Some(link) = &mut peer.link {
             link.set_waker(None);
             link.set_away(None);

@@ -11,15 +11,16 @@
 //!   the window needs none. With no window left the promise is 0: an envelope always gets through.
 //! * Both sides know the last byte: `max(promise, wanted)`. A buffer that is too short makes `wanted` smaller; what
 //!   was promised beyond it is dropped.
-//! * Between hosts the promise is the first fragment, and what is asked for is no fragments: it leaves from the sender's buffer and
-//!   lands in the receiver's ([`InPlace`](crate::transport::InPlace)). A sender that must know that it landed asks for that by a flag of the RTS, and a second CTS says it.
+//! * Between hosts nothing of it goes through the rings but RTS and CTS: what is promised and what is asked for leaves from the sender's
+//!   buffer and lands in the receiver's, or, as long as there is none, what is promised in one of ours
+//!   ([`InPlace`](crate::transport::InPlace)). A sender that must know that it landed asks for that by a flag of the RTS, and a second CTS says it.
 //! * Fragments leave room for envelopes (`Class::Fragment`); ready streams go first in, first out.
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
-use crate::mem::user::{UserIov, scatter_bytes};
+use crate::mem::user::{UserIov, landing_place, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
@@ -35,13 +36,13 @@ struct TxStream {
     iov: UserIov,
     total: usize,
     sent: usize,
-    promise: usize,
     /// Bytes that may go now: the promise, then what was asked for.
     goal: usize,
     /// Whether the goal is final.
     asked: bool,
-    /// What goes past the ring has left; the receiver has said that it is there.
-    left: bool,
+    /// Parts on their way past the ring.
+    under_way: u32,
+    /// The receiver has said that all is there.
     landed: bool,
     req: SendReq,
 }
@@ -62,8 +63,10 @@ struct RxStream {
     promise: usize,
     arrived: usize,
     goal: usize,
-    /// The sender wants to know when all is there.
+    /// The sender wants to know when all is there, and does not see it by a position in the ring.
     tell: bool,
+    /// What is to become of held bytes that are still landing.
+    later: Option<Dest>,
     dest: Dest,
 }
 
@@ -77,6 +80,8 @@ pub struct Streams {
     /// Messages, the bytes that are wanted of them, and flags.
     cts: VecDeque<(u32, u64, u8)>,
     fragment: usize,
+    /// Ours go past the ring.
+    in_place: bool,
 }
 
 impl Streams {
@@ -113,10 +118,16 @@ impl Streams {
                 self.ready.pop_front();
                 continue;
             };
-            let in_place = link.is_in_place();
-            let by_ring = if in_place { s.goal.min(s.promise) } else { s.goal };
-            while s.sent < by_ring {
-                let len = self.fragment.min(by_ring - s.sent).min(link.max_payload(Kind::Data));
+            if link.is_in_place() && s.sent < s.goal {
+                if !link.post(Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent }) {
+                    return Ok(records);
+                }
+                s.sent = s.goal;
+                s.under_way += 1;
+                records += 1;
+            }
+            while s.sent < s.goal {
+                let len = self.fragment.min(s.goal - s.sent).min(link.max_payload(Kind::Data));
                 let draft = Draft { iov: &s.iov, skip: s.sent, len, ..control(Kind::Data, id, s.sent as u64) };
                 match link.send(&draft, Class::Fragment) {
                     Ok(_) => s.sent += len,
@@ -126,12 +137,8 @@ impl Streams {
                 records += 1;
             }
             self.ready.pop_front();
-            if s.sent < s.goal {
-                let bulk = Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent };
-                s.sent = s.goal;
-                link.post(bulk);
-                records += 1;
-            } else if s.asked
+            if s.asked
+                && !link.is_in_place()
                 && let Some(done) = self.tx.remove(&id)
             {
                 sent(done.req, link.position());
@@ -163,29 +170,35 @@ impl Streams {
             self.ready.push_back(id);
         }
         s.goal = s.goal.max(wanted);
-        Ok(None)
+        Ok(self.end_if_whole(id))
     }
 
-    /// What went past the ring has left. Returns the send if that is all it waits for.
+    /// A part that went past the ring has left. Returns the send if that is all it waits for.
     pub fn left(&mut self, id: u32) -> Option<SendReq> {
-        self.tx.get_mut(&id)?.left = true;
+        let s = self.tx.get_mut(&id)?;
+        s.under_way = s.under_way.saturating_sub(1);
         self.end_if_whole(id)
     }
 
     fn end_if_whole(&mut self, id: u32) -> Option<SendReq> {
         let s = self.tx.get(&id)?;
-        let whole = s.left && (s.landed || s.req.level != Level::Delivery);
-        if whole { self.tx.remove(&id).map(|s| s.req) } else { None }
+        let whole = self.in_place && s.asked && s.sent == s.goal && s.under_way == 0;
+        if whole && (s.landed || s.req.level != Level::Delivery) { self.tx.remove(&id).map(|s| s.req) } else { None }
     }
 
-    /// What was asked for is in its place. Returns the receive.
-    pub fn landed(&mut self, id: u32) -> Option<Received> {
+    /// A part that went past the ring is in its place. Returns the receive if that was the last one of a message that has a buffer.
+    pub fn landed(&mut self, link: &mut Link, pool: &mut Pool, id: u32) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
         s.arrived = s.goal;
-        if s.tell {
+        // It counts as delivered although nobody has asked for it.
+        if s.tell && s.arrived == s.env.total {
+            s.tell = false;
             self.cts.push_back((id, 0, flag::LAST));
         }
-        self.finish(id)
+        match s.later.take() {
+            Some(dest) => self.matched(link, pool, id, dest),
+            None => self.finish(id),
+        }
     }
 
     /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.
@@ -215,6 +228,9 @@ impl Streams {
             return None;
         }
         let s = self.rx.remove(&id)?;
+        if s.tell {
+            self.cts.push_back((id, 0, flag::LAST));
+        }
         match s.dest {
             Dest::Recv(req) => Some(Received { placed: s.arrived.min(req.cap), req, env: s.env }),
             _ => None,
@@ -229,7 +245,7 @@ impl Streams {
 
     /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
     pub fn start_asked(&mut self, id: u32, iov: UserIov, total: usize, wanted: usize, req: SendReq) {
-        let s = TxStream { iov, total, sent: 0, promise: 0, goal: wanted, asked: true, left: false, landed: false, req };
+        let s = TxStream { iov, total, sent: 0, goal: wanted, asked: true, under_way: 0, landed: false, req };
         self.tx.insert(id, s);
         self.ready.push_back(id);
     }
@@ -237,7 +253,7 @@ impl Streams {
     /// The receiver's side of that.
     pub fn expect(&mut self, id: u32, env: Envelope, req: RecvReq) {
         let goal = req.cap.min(env.total);
-        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, tell: false, dest: Dest::Recv(req) });
+        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, tell: false, later: None, dest: Dest::Recv(req) });
     }
 
     /// Takes the receive of a stream whose first fragment was placed; returns it if that was all.
@@ -245,13 +261,17 @@ impl Streams {
         let s = self.rx.get_mut(&id)?;
         let wanted = req.cap.min(s.env.total);
         s.dest = Dest::Recv(req);
-        self.ask(link, id, wanted);
+        self.ask(link, id, wanted, 0);
         self.finish(id)
     }
 
     /// A held stream got a buffer, or a sink: copies what is there, asks for the rest.
     fn matched(&mut self, link: &mut Link, pool: &mut Pool, id: u32, dest: Dest) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
+        if s.arrived < s.promise && link.is_in_place() {
+            s.later = Some(dest);
+            return None;
+        }
         let wanted = match &dest {
             Dest::Recv(req) => req.cap.min(s.env.total),
             _ => 0,
@@ -264,21 +284,24 @@ impl Streams {
             link.tell();
             pool.give(bytes);
         }
-        self.ask(link, id, wanted);
+        let have = self.rx.get(&id).map_or(0, |s| s.promise);
+        self.ask(link, id, wanted, have);
         self.finish(id)
     }
 
-    fn ask(&mut self, link: &Link, id: u32, wanted: usize) {
-        if let Some(s) = self.rx.get_mut(&id)
-            && s.promise < s.env.total
-        {
+    /// Asks for what is wanted beyond the promise. `have` bytes are here, if they do not come through the ring.
+    fn ask(&mut self, link: &Link, id: u32, wanted: usize, have: usize) {
+        let Some(s) = self.rx.get_mut(&id) else { return };
+        let more = s.promise < s.env.total;
+        if more {
             s.goal = s.promise.max(wanted);
-            if let Dest::Recv(req) = &s.dest
-                && s.goal > s.promise
-            {
-                link.expect(Bulk { id, iov: &req.iov, skip: s.promise, len: s.goal - s.promise });
-            }
             self.cts.push_back((id, wanted as u64, 0));
+        }
+        if link.is_in_place()
+            && s.goal > have
+            && let Dest::Recv(req) = &s.dest
+        {
+            link.expect(Bulk { id, iov: &req.iov, skip: have, len: s.goal - have });
         }
     }
 
@@ -296,7 +319,7 @@ impl Streams {
         self.ready.clear();
         self.cts.clear();
         for (_, s) in self.rx.extract_if(|_, s| !matches!(s.dest, Dest::Held(_)) || s.arrived < s.env.total) {
-            if let Dest::Recv(req) = s.dest {
+            if let Dest::Recv(req) = s.later.unwrap_or(s.dest) {
                 out.recvs.push((req, s.env));
             }
         }
@@ -317,10 +340,19 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
     wire.link.take(promise)?;
-    let tell = header.flags & flag::LAST != 0;
-    let mut s = RxStream { env, promise, arrived: len, goal: promise, tell, dest };
+    let tell = header.flags & flag::LAST != 0 && wire.link.is_in_place();
+    let mut s = RxStream { env, promise, arrived: len, goal: promise, tell, later: None, dest };
     match &mut s.dest {
+        Dest::Held(bytes) if wire.link.is_in_place() => {
+            if len > 0 {
+                return Err(Corrupt);
+            }
+            if promise > 0 {
+                wire.link.expect(Bulk { id: rts.stream, iov: &[landing_place(bytes, promise)], skip: 0, len: promise });
+            }
+        }
         Dest::Held(bytes) => wire.link.payload_append(header, bytes),
+        _ if wire.link.is_in_place() => wire.link.release(promise),
         _ => wire.link.release(len),
     }
     match wire.streams.rx.entry(rts.stream) {
@@ -337,31 +369,37 @@ impl Protocol for Stream {
 
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
         // A long message takes at most half of what is left of the window, so that others still pass.
+        if wire.link.is_in_place() {
+            // No other process's cache line, so it may always be looked at.
+            wire.link.refresh().map_err(|Corrupt| Refused::Corrupt)?;
+        }
         let credit = wire.link.credit();
-        let promise = if wire.link.is_in_place() {
-            0
-        } else if msg.len <= credit / 2 {
-            msg.len
-        } else {
-            credit / 2
-        };
+        let promise = if msg.len <= credit / 2 { msg.len } else { credit / 2 };
         let promise = promise.min(u32::MAX as usize);
         let promise = if wire.link.spend(promise) { promise } else { 0 };
-        let len = wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts));
+        let len = match wire.link.is_in_place() {
+            true => 0,
+            false => wire.streams.fragment.min(promise).min(wire.link.max_payload(Kind::Rts)),
+        };
+        wire.streams.in_place = wire.link.is_in_place();
         let id = wire.streams.next_id();
         let rts = Rts { total: msg.len as u64, stream: id, promise: promise as u32 };
         let mut draft = first(Kind::Rts, msg, rts.emit(), len);
         if req.level == Level::Delivery {
             draft.flags |= flag::LAST;
         }
-        if let Err(e) = wire.link.send(&draft, Class::Envelope) {
+        // What is promised follows at once.
+        wire.link.set_quiet(promise > 0);
+        let sent = wire.link.send(&draft, Class::Envelope);
+        wire.link.set_quiet(false);
+        if let Err(e) = sent {
             wire.link.unspend(promise);
             return Err(e.into());
         }
         let streams = &mut *wire.streams;
         let (iov, asked) = (msg.iov.into(), promise == msg.len);
         let s =
-            TxStream { iov, total: msg.len, sent: len, promise, goal: promise, asked, left: false, landed: false, req: *req };
+            TxStream { iov, total: msg.len, sent: len, goal: promise, asked, under_way: 0, landed: false, req: *req };
         streams.tx.insert(id, s);
         if promise > len || promise == msg.len {
             streams.ready.push_back(id);

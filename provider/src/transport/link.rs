@@ -96,6 +96,9 @@ pub struct Link {
     /// What carries payload past the rings to another host, and from there.
     away: Option<Arc<dyn InPlace>>,
     home: Option<Arc<dyn InPlace>>,
+    in_place: bool,
+    /// More follows at once: the record need not be carried by itself.
+    quiet: bool,
 }
 
 impl Link {
@@ -125,6 +128,8 @@ impl Link {
             woken: 0,
             away: None,
             home: None,
+            in_place: false,
+            quiet: false,
         }
     }
 
@@ -236,7 +241,7 @@ impl Link {
             bell.ring(*slot);
         }
         // To another host each record must be carried.
-        if nap != 0 && (nap != self.woken || self.away.is_some()) {
+        if nap != 0 && (nap != self.woken || self.in_place) {
             self.woken = nap;
             self.wake();
         }
@@ -246,7 +251,9 @@ impl Link {
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        if let Some(waker) = &self.waker {
+        if let Some(waker) = &self.waker
+            && !self.quiet
+        {
             waker.wake();
         }
     }
@@ -268,7 +275,18 @@ impl Link {
         &self.mine
     }
 
-    /// The peer is on another host: `away` carries payload there.
+    /// The peer is on another host: long messages go past the rings.
+    pub fn far(mut self) -> Link {
+        self.in_place = true;
+        self
+    }
+
+    /// Whether more follows a record at once: to another host it need not be carried by itself.
+    pub fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet && self.away.is_some();
+    }
+
+    /// `away` carries payload there.
     pub fn set_away(&mut self, away: Option<Arc<dyn InPlace>>) {
         self.away = away;
     }
@@ -280,7 +298,7 @@ impl Link {
 
     /// Whether long messages go from buffer to buffer, past the rings, without either side's copying them.
     pub fn is_in_place(&self) -> bool {
-        self.away.is_some() || self.home.is_some()
+        self.in_place
     }
 
     /// Sends a part of a message that the peer has asked for. Whether there is a way.

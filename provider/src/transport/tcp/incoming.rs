@@ -15,7 +15,7 @@
 use super::{Bulk, Guesses};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::mem::user::{UserIov, gather_into, scatter_bytes, window};
+use crate::mem::user::{UserIov, gather_into, scatter_bytes, total_len, window};
 use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, LINE_WORDS, STATE, ring_lines};
 use crate::shm::stance::Stance;
 use crate::sys::tcp::{self, Piece};
@@ -60,6 +60,8 @@ struct Mirror {
 /// A message that was asked for.
 struct Expected {
     iov: UserIov,
+    /// Bytes of that: what comes behind them is dropped.
+    room: usize,
     /// Where in the message the part that was asked for begins.
     from: u64,
     arrived: usize,
@@ -77,6 +79,8 @@ enum At {
     Records { lines: u32, got: usize },
     /// In payload.
     Payload { id: u32, len: usize, got: usize },
+    /// Before payload of a message whose envelope the engine has not read yet.
+    Waiting { id: u32, offset: u64, len: usize },
 }
 
 /// What is guessed to come next.
@@ -98,6 +102,10 @@ pub(super) struct Incoming {
     carried: Vec<u8>,
     /// What the last body was.
     last: Guess,
+    /// Bytes of records that are guessed.
+    usual: usize,
+    /// Where bytes go that nobody wants.
+    sink: SharedMem,
     /// Messages that are all there.
     pub done: VecDeque<u32>,
     pub guesses: Guesses,
@@ -105,6 +113,7 @@ pub(super) struct Incoming {
 }
 
 const SCRATCH: usize = 512;
+const SINK: usize = 4096;
 const _: () = assert!(HELLO_LEN <= SCRATCH);
 
 impl Incoming {
@@ -116,6 +125,8 @@ impl Incoming {
             expected: FxHashMap::default(),
             carried: Vec::new(),
             last: Guess::Nothing,
+            usual: 4 * LINE,
+            sink: SharedMem::new(Heap::new(SINK)),
             done: VecDeque::new(),
             guesses: Guesses::default(),
             said_goodbye: false,
@@ -161,7 +172,9 @@ impl Incoming {
     /// The part of a message that the other side is about to be asked for goes to `bulk`.
     pub fn expect(&mut self, bulk: Bulk<'_>) {
         let Bulk { id, iov, skip, len } = bulk;
-        self.expected.insert(id, Expected { iov: window(iov, skip, len), from: skip as u64, arrived: 0, len });
+        let iov = window(iov, skip, len);
+        let room = total_len(&iov);
+        self.expected.insert(id, Expected { iov, room, from: skip as u64, arrived: 0, len });
     }
 
     /// Reads what is there, as far as this turn goes. Whether there was anything.
@@ -170,10 +183,16 @@ impl Incoming {
     /// [`Stop`]: nothing more comes.
     pub fn pump(&mut self, fd: &OwnedFd) -> Result<bool, Stop> {
         let mut taken = 0;
+        if !self.resume()? {
+            return Ok(false);
+        }
         while taken < TURN {
             let Some((asked, got)) = self.receive(fd)? else { break };
             taken += got;
             self.read_again()?;
+            if matches!(self.at, At::Waiting { .. }) {
+                break;
+            }
             // Less than there was room for: the socket is empty.
             if got < asked {
                 break;
@@ -185,6 +204,30 @@ impl Incoming {
             mirror.withhold();
         }
         Ok(taken > 0)
+    }
+
+    /// Goes on with payload that had to wait for the engine. Whether anything can be read.
+    fn resume(&mut self) -> Result<bool, Stop> {
+        let At::Waiting { id, offset, len } = self.at else { return Ok(true) };
+        let Some(mirror) = &self.mirror else { return Err(Stop::Garbage) };
+        if !self.expected.contains_key(&id) {
+            // All records that came before it have been read, and none was its envelope.
+            return if mirror.is_drained() { Err(Stop::Garbage) } else { Ok(false) };
+        }
+        self.payload_begins(id, offset, len)?;
+        self.read_again()?;
+        Ok(!matches!(self.at, At::Waiting { .. }))
+    }
+
+    fn payload_begins(&mut self, id: u32, offset: u64, len: usize) -> Result<(), Stop> {
+        self.at = At::Waiting { id, offset, len };
+        let Some(expected) = self.expected.get(&id) else { return Ok(()) };
+        if offset != expected.from + expected.arrived as u64 || len > expected.len - expected.arrived {
+            return Err(Stop::Garbage);
+        }
+        self.last = Guess::Payload { id, bytes: 0 };
+        self.at = At::Payload { id, len, got: 0 };
+        Ok(())
     }
 
     /// One call: what is certain, and what is guessed. Returns the bytes that there was room for, and those that came; `None`: none.
@@ -255,9 +298,12 @@ impl Incoming {
 
     /// Reads what was carried.
     fn read_again(&mut self) -> Result<(), Stop> {
-        let carried = std::mem::take(&mut self.carried);
+        let mut carried = std::mem::take(&mut self.carried);
         let mut bytes = &carried[..];
         while !bytes.is_empty() {
+            if let At::Waiting { .. } = self.at {
+                break;
+            }
             if let At::Head(got) = self.at {
                 let n = bytes.len().min(FRAME_HEAD - got);
                 self.scratch.fill_bytes(got, &bytes[..n]);
@@ -281,8 +327,9 @@ impl Incoming {
             self.body_came(placed);
         }
         // The memory serves again.
+        let read = carried.len() - bytes.len();
+        carried.drain(..read);
         self.carried = carried;
-        self.carried.clear();
         Ok(())
     }
 
@@ -305,16 +352,11 @@ impl Incoming {
                     return Err(Stop::Garbage);
                 }
                 self.last = Guess::Records { bytes: 0 };
+                self.usual = (lines as usize * LINE).min(GUESS);
                 At::Records { lines, got: 0 }
             }
             Body::Payload { id, offset, len } => {
-                let expected = self.expected.get(&id).ok_or(Stop::Garbage)?;
-                let len = len as usize;
-                if offset != expected.from + expected.arrived as u64 || len > expected.len - expected.arrived {
-                    return Err(Stop::Garbage);
-                }
-                self.last = Guess::Payload { id, bytes: 0 };
-                At::Payload { id, len, got: 0 }
+                return self.payload_begins(id, offset, len as usize);
             }
             Body::News => At::Head(0),
             Body::Goodbye => {
@@ -353,7 +395,7 @@ impl Incoming {
                     self.at = At::Head(0);
                 }
             }
-            At::Hello(_) | At::Head(_) => {}
+            At::Hello(_) | At::Head(_) | At::Waiting { .. } => {}
         }
     }
 
@@ -371,7 +413,8 @@ impl Incoming {
             _ => return Guess::Nothing,
         };
         let more = id.and_then(|id| self.expected.get(&id)).map_or(0, |e| e.len - e.arrived - self.body_left());
-        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(GUESS);
+        // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
+        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(self.usual);
         match id {
             Some(id) if more > 0 => Guess::Payload { id, bytes: more },
             _ if room > 0 => Guess::Records { bytes: room },
@@ -397,12 +440,22 @@ impl Incoming {
         }
     }
 
-    fn name_payload<'a>(&self, id: u32, behind: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+    fn name_payload<'a>(&'a self, id: u32, behind: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         if let Some(expected) = self.expected.get(&id)
             && bytes > 0
         {
-            let iov = window(&expected.iov, expected.arrived + behind, bytes);
-            pieces.extend(iov.iter().take(SEGMENTS).copied().map(Piece::User));
+            let at = expected.arrived + behind;
+            let placed = expected.room.saturating_sub(at).min(bytes);
+            if placed > 0 {
+                let iov = window(&expected.iov, at, placed);
+                pieces.extend(iov.iter().take(SEGMENTS).copied().map(Piece::User));
+                if iov.len() > SEGMENTS {
+                    return;
+                }
+            }
+            if placed < bytes {
+                pieces.push(Piece::Own(&self.sink, 0, (bytes - placed).min(SINK)));
+            }
         }
     }
 
@@ -411,7 +464,7 @@ impl Incoming {
         match self.at {
             At::Records { lines, got } => lines as usize * LINE - got,
             At::Payload { len, got, .. } => len - got,
-            At::Hello(_) | At::Head(_) => 0,
+            At::Hello(_) | At::Head(_) | At::Waiting { .. } => 0,
         }
     }
 }
@@ -429,6 +482,11 @@ impl Mirror {
         let at = (self.at as usize * LINE + from) % end;
         let first = bytes.min(end - at);
         pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
+    }
+
+    /// Whether the reader has read all that came.
+    fn is_drained(&self) -> bool {
+        self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32 == self.position
     }
 
     fn word(&self, line: u32) -> &core::sync::atomic::AtomicU64 {
