@@ -34,12 +34,6 @@ impl Poller {
         epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
     }
 
-    /// Whether input of the watched `fd` counts. While it does not, what comes costs its sender less.
-    pub fn mind(&self, fd: impl AsFd, token: u64, input: bool) {
-        let what = if input { epoll::EventFlags::IN | epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
-        let _ = epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), what);
-    }
-
     /// Stops watching `fd`, which stays open.
     pub fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.fd, fd);

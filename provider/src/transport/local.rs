@@ -107,6 +107,11 @@ impl Local {
         self.poller.add(other, OTHER)
     }
 
+    /// Does not watch it any more.
+    pub fn forget(&self, other: BorrowedFd<'_>) {
+        self.poller.remove(other);
+    }
+
     /// Readable while there is something to be polled for.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()

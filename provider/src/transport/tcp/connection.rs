@@ -18,6 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
+/// What a read did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Read {
+    /// There was something.
+    pub any: bool,
+    /// There is more, once the engine has read what came before.
+    pub parked: bool,
+}
+
 /// What is behind the lock: it is taken by the endpoint's turns and sends, which come one after the other.
 struct Halves {
     outgoing: Outgoing,
@@ -78,11 +87,6 @@ impl Connection {
         Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
     }
 
-    /// Whether the poller watches it. Not while every turn reads it anyway.
-    pub(super) fn watched(&self, on: bool) {
-        self.office.poller.mind(&self.fd, self.slot.into(), on);
-    }
-
     pub(super) fn slot(&self) -> u32 {
         self.slot
     }
@@ -130,25 +134,26 @@ impl Connection {
         }
     }
 
-    /// Reads what is there. Whether there was anything. `hello`: also if no frames are expected yet.
-    pub(super) fn read(&self, hello: bool) -> bool {
+    /// Reads what is there.
+    pub(super) fn read(&self) -> Read {
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {
-            return false;
+            return Read::default();
         }
         if !halves.incoming.has_begun() {
-            return hello && halves.theirs.is_none() && self.take_hello(&mut halves);
+            let any = halves.theirs.is_none() && self.take_hello(&mut halves);
+            return Read { any, parked: false };
         }
         match halves.incoming.pump(&self.fd) {
             Ok(any) => {
                 if any && halves.outgoing.owes(true) {
                     self.send(&mut halves, true);
                 }
-                any
+                Read { any, parked: halves.incoming.is_parked() }
             }
             Err(stop) => {
                 halves.ended = Some(if stop == Stop::Ended { Error::PeerGone } else { Error::Corrupt });
-                true
+                Read { any: true, parked: false }
             }
         }
     }
@@ -221,7 +226,7 @@ impl Connection {
     /// Sends what is left. Whether all of it is with the other side's kernel.
     pub(super) fn part(&self) -> bool {
         // What is not read when we go resets the connection, with what is still on its way; and only who reads sees that the other one is gone.
-        self.read(true);
+        self.read();
         let mut halves = self.halves.lock();
         self.send(&mut halves, true);
         halves.ended.is_some() || !halves.outgoing.has_work() && tcp::unacknowledged(&self.fd) == 0

@@ -169,6 +169,11 @@ impl Incoming {
         self.mirror.is_some()
     }
 
+    /// Whether payload waits for the engine.
+    pub fn is_parked(&self) -> bool {
+        matches!(self.at, At::Waiting { .. })
+    }
+
     /// The part of a message that the other side is about to be asked for goes to `bulk`.
     pub fn expect(&mut self, bulk: Bulk<'_>) {
         let Bulk { id, iov, skip, len } = bulk;
@@ -352,7 +357,8 @@ impl Incoming {
                     return Err(Stop::Garbage);
                 }
                 self.last = Guess::Records { bytes: 0 };
-                self.usual = (lines as usize * LINE).min(GUESS);
+                // A line more: who gets less than he asks for need not ask again.
+                self.usual = (lines as usize * LINE + LINE).min(GUESS);
                 At::Records { lines, got: 0 }
             }
             Body::Payload { id, offset, len } => {
