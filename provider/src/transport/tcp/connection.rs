@@ -66,7 +66,7 @@ pub struct Connection {
     slot: u32,
     office: Arc<Office>,
     /// Whose it is.
-    peer: AtomicU32,
+    pub(super) peer: AtomicU32,
     halves: Mutex<Halves>,
 }
 

@@ -26,6 +26,8 @@
 mod connection;
 mod incoming;
 mod outgoing;
+#[cfg(test)]
+mod tests;
 
 use super::{Bulk, Event, NoCall, Reply};
 use crate::error::Error;

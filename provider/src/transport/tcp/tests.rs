@@ -1,0 +1,353 @@
+//! Two connections and a relay between them that passes on as many bytes at a time as a test says: whatever way the stream is cut,
+//! records arrive in order and payload where it belongs, guesses right or wrong.
+
+#![expect(unsafe_code, reason = "buffers of the tests as the application's")]
+
+use super::connection::Connection;
+use super::{NOBODY, Office};
+use crate::mem::shared::{Heap, SharedMem};
+use crate::mem::user::UserSeg;
+use crate::shm::bell::{self, Bell};
+use crate::shm::layout::MIN_SEGMENT;
+use crate::shm::segment;
+use crate::sys::poller::Poller;
+use crate::sys::tcp::{self, Piece};
+use crate::transport::link::{Class, Draft, Link, NotSent};
+use crate::transport::{Bulk, Greeting, Handed, InPlace, Line, Reply};
+use crate::wire::frame::{Body, Frame};
+use crate::wire::header::Kind;
+use crate::wire::hello::{Hello, NAME};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+fn sockets() -> [OwnedFd; 2] {
+    let listener = tcp::listen(([127, 0, 0, 1], 0).into()).expect("listen");
+    let a = tcp::connect(tcp::own_address(&listener).expect("name"), None, 0).expect("connect");
+    while !tcp::connected(&a).expect("connecting") {}
+    [a, tcp::accept(&listener).expect("accept").0]
+}
+
+fn office() -> Arc<Office> {
+    let poller = Poller::new().expect("poller");
+    Arc::new(Office { poller, turn: AtomicU64::new(1), dirty: Mutex::new(Vec::new()), patience: 10_000 })
+}
+
+fn connection(fd: OwnedFd) -> Arc<Connection> {
+    let connection = Connection::new(fd, 0, office());
+    assert_eq!(connection.peer.load(std::sync::atomic::Ordering::Relaxed), NOBODY);
+    Arc::new(connection)
+}
+
+/// Carries bytes from one socket to another.
+struct Relay {
+    from: OwnedFd,
+    to: OwnedFd,
+    memory: SharedMem,
+}
+
+impl Relay {
+    /// At most `n` bytes. Returns how many.
+    fn pass(&self, n: usize) -> usize {
+        match tcp::recv(&self.from, &[Piece::Own(&self.memory, 0, n.min(self.memory.bytes()))]) {
+            Ok(got) => {
+                let mut sent = 0;
+                while sent < got {
+                    match tcp::send(&self.to, &[Piece::Own(&self.memory, sent, got - sent)]) {
+                        Ok(n) => sent += n,
+                        Err(why) => assert_eq!(why, Errno::AGAIN),
+                    }
+                }
+                got
+            }
+            Err(why) => {
+                assert_eq!(why, Errno::AGAIN);
+                0
+            }
+        }
+    }
+}
+
+/// One side: a link as the engine has it, and its connection.
+struct Side {
+    connection: Arc<Connection>,
+    link: Link,
+}
+
+impl Side {
+    fn new(fd: OwnedFd) -> Side {
+        let mine = segment::private(MIN_SEGMENT);
+        let connection = connection(fd);
+        let mut link = Link::new(mine.clone(), 1 << 20).far();
+        let hello = Hello::new([1; NAME], [2; NAME], MIN_SEGMENT as u32, 0, [0; 16]);
+        let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
+        connection.greet(&hello, &Handed::Own(mine), &bell).expect("hello");
+        link.set_waker(Some(connection.clone()));
+        link.set_away(Some(connection.clone()));
+        Side { connection, link }
+    }
+
+    fn meet(&mut self, greeting: &Greeting) {
+        let theirs = greeting.segment.segment(MIN_SEGMENT).expect("segment");
+        let bell = Bell::new(greeting.bell.bell().expect("bell"));
+        self.link.attach(theirs, Some((bell, 0)));
+        self.connection.begin(self.link.mine());
+        self.link.set_home(Some(self.connection.clone()));
+    }
+}
+
+struct Scene {
+    a: Side,
+    b: Side,
+    there: Relay,
+    back: Relay,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let ([a, ra], [b, rb]) = (sockets(), sockets());
+        let clone = |fd: &OwnedFd| fd.try_clone().expect("clone");
+        let memory = || SharedMem::new(Heap::new(1 << 16));
+        let there = Relay { from: clone(&ra), to: clone(&rb), memory: memory() };
+        let back = Relay { from: rb, to: ra, memory: memory() };
+        let mut scene = Scene { a: Side::new(a), b: Side::new(b), there, back };
+        let (mut met_a, mut met_b) = (false, false);
+        while !(met_a && met_b) {
+            scene.there.pass(100);
+            scene.back.pass(1000);
+            for (side, met) in [(&mut scene.a, &mut met_a), (&mut scene.b, &mut met_b)] {
+                side.connection.read();
+                if let Reply::Greeting(greeting) = side.connection.hear() {
+                    side.meet(&greeting);
+                    *met = true;
+                }
+            }
+        }
+        scene
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A writes a record of so many bytes.
+    Record(usize),
+    /// A posts payload of so many bytes, which B expects only so many bytes of, at once or when it has read all records.
+    Payload(usize, usize, bool),
+    /// B writes a record, so that acknowledgements travel.
+    Reply,
+    /// The network passes on so many bytes.
+    Pass(usize),
+    /// B reads its socket, and then so many records.
+    Read(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0usize..900).prop_map(Step::Record),
+        2 => (1usize..40_000, 0usize..40_000, any::<bool>()).prop_map(|(len, room, early)| Step::Payload(len, room, early)),
+        1 => Just(Step::Reply),
+        4 => prop_oneof![Just(1usize), Just(31), Just(32), Just(33), Just(95), Just(96), 1usize..5000, Just(1 << 16)].prop_map(Step::Pass),
+        3 => (0usize..20).prop_map(Step::Read),
+    ]
+}
+
+fn fill(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 7) >> 2) as u8 ^ seed as u8).collect()
+}
+
+/// Payload on its way: the source, the place, and whether it arrived.
+struct Message {
+    source: Vec<u8>,
+    place: Vec<u8>,
+    /// The record that says that it comes.
+    envelope: u64,
+    expected: bool,
+    left: bool,
+    landed: bool,
+}
+
+fn seg(bytes: &mut [u8]) -> UserSeg {
+    // SAFETY: the tests keep their buffers as long as the scene.
+    unsafe { UserSeg::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+/// A test as it stands.
+struct Run {
+    scene: Scene,
+    records: VecDeque<Vec<u8>>,
+    written: u64,
+    taken: u64,
+    messages: Vec<Message>,
+}
+
+impl Run {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Record(len) => _ = self.record(len),
+            Step::Payload(len, room, early) => self.payload(len, room, early),
+            Step::Reply => {
+                let draft = draft(&[9; 16]);
+                let _ = self.scene.b.link.send(&draft, Class::Envelope);
+                self.scene.b.connection.flush();
+            }
+            Step::Pass(n) => _ = self.scene.there.pass(n),
+            Step::Read(n) => self.read(n),
+        }
+    }
+
+    /// Whether there was room.
+    fn record(&mut self, len: usize) -> bool {
+        let bytes = fill(self.written, len);
+        match self.scene.a.link.send(&draft(&bytes), Class::Envelope) {
+            Ok(_) => {
+                self.written += 1;
+                self.records.push_back(bytes);
+                true
+            }
+            Err(why) => {
+                assert_eq!(why, NotSent::Full);
+                false
+            }
+        }
+    }
+
+    fn payload(&mut self, len: usize, room: usize, early: bool) {
+        let id = self.messages.len() as u32;
+        let mut message = Message {
+            source: fill(id.into(), len),
+            place: vec![0; room.min(len)],
+            envelope: 0,
+            expected: false,
+            left: false,
+            landed: false,
+        };
+        if !self.record(8) {
+            return;
+        }
+        message.envelope = self.written;
+        if early {
+            expect(&self.scene.b, id, &mut message);
+        }
+        self.scene.a.connection.post(Bulk { id, iov: &[seg(&mut message.source)], skip: 0, len });
+        self.messages.push(message);
+    }
+
+    /// B's turn; what it takes must be what A wrote.
+    fn read(&mut self, records: usize) {
+        self.scene.a.connection.flush();
+        self.scene.b.connection.read();
+        let link = &mut self.scene.b.link;
+        for _ in 0..records {
+            let Some(header) = link.peek().expect("sound") else { break };
+            let mut bytes = Vec::new();
+            link.payload_append(&header, &mut bytes);
+            assert_eq!(Some(bytes), self.records.pop_front());
+            link.consume(&header);
+            self.taken += 1;
+        }
+        link.tell();
+        // Their envelopes are read: now somebody knows where payload belongs.
+        for (id, message) in self.messages.iter_mut().enumerate() {
+            if !message.expected && message.envelope <= self.taken {
+                expect(&self.scene.b, id as u32, message);
+            }
+        }
+        self.listen();
+        self.scene.b.connection.pay();
+        self.scene.back.pass(1 << 16);
+        self.scene.a.connection.read();
+        let link = &mut self.scene.a.link;
+        while let Some(header) = link.peek().expect("sound") {
+            link.consume(&header);
+        }
+        link.tell();
+        link.refresh().expect("sound");
+    }
+
+    fn listen(&mut self) {
+        loop {
+            match self.scene.b.connection.hear() {
+                Reply::Landed(id) => self.messages[id as usize].landed = true,
+                Reply::Nothing => break,
+                _ => panic!("B's connection ended"),
+            }
+        }
+        loop {
+            match self.scene.a.connection.hear() {
+                Reply::Left(id) => self.messages[id as usize].left = true,
+                Reply::Nothing => break,
+                _ => panic!("A's connection ended"),
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        for _ in 0..10_000 {
+            self.scene.there.pass(1 << 16);
+            self.read(1000);
+            if self.records.is_empty() && self.messages.iter().all(|m| m.landed && m.left) {
+                for m in &self.messages {
+                    assert_eq!(m.place[..], m.source[..m.place.len()]);
+                }
+                return;
+            }
+        }
+        panic!("{} records and some payload never came", self.records.len());
+    }
+}
+
+fn expect(side: &Side, id: u32, message: &mut Message) {
+    message.expected = true;
+    let len = message.source.len();
+    side.connection.expect(Bulk { id, iov: &[seg(&mut message.place)], skip: 0, len });
+}
+
+fn draft(bytes: &[u8]) -> Draft<'_> {
+    Draft { kind: Kind::Eager, flags: 0, tag: 1, data: 2, body: [0; 2], iov: &[], skip: 0, len: bytes.len(), bytes }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn however_the_stream_is_cut_everything_arrives(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut run = Run { scene: Scene::new(), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
+        for step in steps {
+            run.take(step);
+        }
+        run.finish();
+    }
+
+    /// Garbage ends the connection and nothing else.
+    #[test]
+    fn garbage_ends_a_connection(mut bytes in proptest::collection::vec(any::<u8>(), 32..2000), near in 0u8..4) {
+        let mut scene = Scene::new();
+        if near > 0 {
+            // A sound head with another body than is possible.
+            let body = match near {
+                1 => Body::Records { position: 5, lines: 2 },
+                2 => Body::Records { position: 0, lines: 10_000 },
+                _ => Body::Payload { id: 77, offset: 0, len: 100 },
+            };
+            bytes[..32].copy_from_slice(&Frame { consumed: 0, credit: 0, body }.emit());
+        }
+        let memory = SharedMem::new(Heap::new(bytes.len()));
+        memory.fill_bytes(0, &bytes);
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent += tcp::send(&scene.there.to, &[Piece::Own(&memory, sent, bytes.len() - sent)]).expect("send");
+        }
+        for _ in 0..1000 {
+            scene.b.connection.read();
+            if let Reply::Refused(why) = scene.b.connection.hear() {
+                prop_assert_eq!(why, crate::Error::Corrupt);
+                return Ok(());
+            }
+            prop_assert!(scene.b.link.peek().is_ok_and(|r| r.is_none()), "a record of garbage");
+        }
+        prop_assert!(false, "garbage was taken");
+    }
+}
