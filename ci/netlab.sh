@@ -19,8 +19,10 @@
 #   exec HOST COMMAND…       run a command on a host, in this directory and with this environment
 #   ssh [options] HOST COMMAND…  the same as ssh would: in the home directory, by a shell, with a fresh environment. MPIs take
 #                            ci/netlab-agent.sh for their ssh
+#   kill HOST|all            kill what runs on a host, or on all; the lab stays
 #   hosts [--json]           names and addresses
 #   status [--json]          what runs, and which faults are in force
+#   traffic HOST             bytes from it and to it through its cables so far
 #   probe                    what of all this can be done here; exits with 1 if there can be no lab
 #   self-test                proves that the lab does what is said here (ci/netlab-test.sh)
 #
@@ -154,8 +156,14 @@ need() {
 # The only one who changes a lab. Holders do not inherit the lock.
 lock() {
   mkdir -p "$labs"
-  exec 9>"$labs/.$lab.lock"
-  flock -w 60 9 || die "another ci/netlab.sh has been busy with lab '$lab' for a minute"
+  local file=$labs/.$lab.lock tries
+  # Again if whoever had it took the file away.
+  for tries in {1..100}; do
+    exec 9>"$file"
+    flock -w 60 9 || die "another ci/netlab.sh has been busy with lab '$lab' for a minute"
+    [ "$(stat -c %i "$file" 2>/dev/null)" != "$(stat -Lc %i /proc/self/fd/9)" ] || return 0
+  done
+  die "cannot lock $file"
 }
 
 hosts_file() {
@@ -265,8 +273,9 @@ up() {
   if [ -n "$(everything)" ] || [ -d "$state" ]; then
     say "removing what is left of another lab '$lab'"
     remove
+    lock
   fi
-  trap 'code=$?; trap - EXIT; [ $code = 0 ] || { say "failed: removing what there is"; remove; }; exit $code' EXIT
+  trap 'code=$?; trap - EXIT; [ $code = 0 ] || { say "failed: removing what there is"; remove; rmdir "$labs" 2>/dev/null; }; exit $code' EXIT
   trap 'exit 130' INT TERM
   mkdir -p "$state/tmp"
   hosts_file >"$state/hosts"
@@ -275,12 +284,9 @@ up() {
   say "namespaces of $hosts hosts and a switch"
   start_nodes "${nodes[@]}"
   say "cables"
-  cables >"$state/cables"
-  in_net switch ip -batch "$state/cables"
-  for node in $(names); do
-    { [ $decoys = no ] || decoys_of "$node"; cards_of "$node"; } >"$state/cables"
-    in_net "$node" ip -batch "$state/cables"
-  done
+  [ $decoys = no ] || for node in $(names); do decoys_of "$node" | in_net "$node" ip -batch -; done
+  cables | in_net switch ip -batch -
+  for node in $(names); do cards_of "$node" | in_net "$node" ip -batch -; done
   touch "$state/ready"
   say "lab '$lab' is up: h1 … h$hosts, $wanted"
 }
@@ -310,7 +316,7 @@ remove() {
     sleep 0.05
   done
   [ -z "$left" ] || die "these processes of lab '$lab' do not end:" $left
-  rm -rf "$state"
+  rm -rf "$state" "$labs/.$lab.lock"
 }
 
 down() {
@@ -326,7 +332,6 @@ down() {
     ! pgrep -u 0 -f "^netlab:$lab:" | xargs -r -I{} stat -Lc %i /proc/{}/ns/net | grep -qx "$(network_of self)" ||
       die "this is a host of lab '$lab': run it outside"
     remove
-    rm -f "$labs/.$lab.lock"
     say "lab '$lab' is down"
   done
   rmdir "$labs" 2>/dev/null || true
@@ -359,6 +364,23 @@ as_ssh() {
   cd
   on_host "$node" env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh NETLAB="$lab" NETLAB_STATE="$labs" TMPDIR="$state/tmp" \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$*"
+}
+
+# Until nothing new comes: what is killed may just have started something.
+kill_on() {
+  local node pid left tries chosen=("$1")
+  [ "$1" != all ] || mapfile -t chosen < <(names)
+  for node in "${chosen[@]}"; do
+    pid=$(holder "$node")
+    for tries in {1..100}; do
+      left=$(processes "$pid" | grep -vx "$pid" || true)
+      [ -n "$left" ] || break
+      # shellcheck disable=SC2086 # several words are wanted
+      kill -KILL $left 2>/dev/null || true
+      sleep 0.02
+    done
+    [ -z "$left" ] || die "these processes on $node do not end:" $left
+  done
 }
 
 # ---- telling ----
@@ -421,6 +443,16 @@ status() {
   [ -z "$json" ] || echo ']}'
 }
 
+traffic() {
+  local port from=0 to=0 bytes
+  for port in $(ports "$1"); do
+    # As the switch sees it.
+    mapfile -t bytes < <(enter switch --net -- ip -s -j link show dev "$port" | grep -oE '"bytes":[0-9]+' | cut -d: -f2)
+    from=$((from + bytes[0])) to=$((to + bytes[1]))
+  done
+  echo "$from $to"
+}
+
 # ---- faults ----
 
 # note HOST KIND [VALUE]: for status; no value: no fault.
@@ -432,11 +464,18 @@ ports() {
 }
 
 set_link() {
-  local port
+  local port tries
   [[ $2 = up || $2 = down ]] || die "link takes up or down"
   # The switch's end: the host's own stays up, and keeps its addresses and routes, as with a real cable.
   for port in $(ports "$1"); do in_net switch ip link set "$port" "$2"; done
   note "$1" link "${2#up}"
+  # The host's kernel believes it a little later.
+  for port in $(ports "$1"); do
+    for tries in {1..100}; do
+      in_net "$1" ip -o link show dev "eth${port#*.}" | grep -qE "state $([ "$2" = up ] && echo UP || echo '(LOWERLAYER)?DOWN')" && break
+      sleep 0.05
+    done
+  done
 }
 
 # sieve HOST KIND EXPRESSION: packets for which the expression holds are dropped at the switch, both ways; none if it is empty.
@@ -447,10 +486,11 @@ sieve() {
   {
     echo "table bridge $2_$1"
     echo "delete table bridge $2_$1"
-    [ -z "$3" ] || echo "table bridge $2_$1 { chain all { type filter hook forward priority 0
+    [ -z "$3" ] || echo "table bridge $2_$1 { chain sieve { type filter hook forward priority 0
       iifname $set $3 drop
       oifname $set $3 drop
-    } }"
+      }
+    }"
   } | in_net switch nft -f - || die "this kernel cannot do it: nftables for bridges is needed (CONFIG_NF_TABLES_BRIDGE, CONFIG_NFT_NUMGEN)"
 }
 
@@ -470,6 +510,8 @@ set_loss() {
   if [ "$millionth" = 0 ]; then
     sieve "$1" loss '' && note "$1" loss
   else
+    # numgen counts to a million less one.
+    [ "$millionth" != 1000000 ] || { sieve "$1" loss counter && note "$1" loss 100 && return; }
     sieve "$1" loss "numgen random mod 1000000 < $millionth" && note "$1" loss "$2"
   fi
 }
@@ -526,7 +568,7 @@ probe() {
 fault() {
   need
   [ ${#words[@]} -ge $(($1 + 2)) ] || die "${words[0]} needs a host and $1 more (see --help)"
-  holder "${words[1]}" >/dev/null || die "no host '${words[1]}' in lab '$lab' (see ci/netlab.sh hosts)"
+  [[ ${words[0]} = kill && ${words[1]} = all ]] || holder "${words[1]}" >/dev/null || die "no host '${words[1]}' in lab '$lab' (see ci/netlab.sh hosts)"
   lock
 }
 
@@ -555,6 +597,8 @@ main() {
     drop) fault 1 && set_drop "$2" "$3" ;;
     loss) fault 1 && set_loss "$2" "$3" ;;
     rate) fault 1 && set_rate "$2" "$3" ;;
+    traffic) fault 0 && traffic "$2" ;;
+    kill) fault 0 && kill_on "$2" ;;
     mend) fault 0 && mend "$2" ;;
     --inside) inside "$2" ;;
     '') usage >&2; exit 2 ;;

@@ -28,7 +28,7 @@ unset RUSTFLAGS
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites)
+all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -51,6 +51,7 @@ describe() {
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
+    netlab) echo "several hosts on this machine: the laboratory itself, and stock MPIs over it" ;;
   esac
 }
 
@@ -191,6 +192,15 @@ step_suites() {
   # Sources and tools that nothing else here needs; fetched once. Without them the rest is still a test run.
   ci/setup.sh suites || skip "ci/setup.sh suites cannot get what they need, see the lines above in the log" || return
   ci/conformance.sh short
+}
+
+step_netlab() {
+  [ "$(id -u)" = 0 ] || skip "needs root: namespaces and virtual cables" || return
+  local said
+  said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
+  ci/netlab.sh self-test || return
+  # Until rustmx leaves its host, what shows that the laboratory carries MPIs is a provider that does.
+  mpi-tests/run.sh --hosts 2 --provider tcp --quick --only pingpong,collectives,perf
 }
 
 # ---- running them ----
