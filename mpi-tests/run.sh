@@ -211,7 +211,7 @@ set_environment() {
 # Over the hosts of the laboratory, by the launcher's own means; its first host is where the user sits. Open MPI's launchers
 # are told the interface: with --decoys, that of Open MPI 5 takes a wrong one, and it is not the one under test.
 set_launcher_of_hosts() {
-  local mpi=$1 np=$2 way=${place:-cyclic} agent=$root/ci/netlab-agent.sh each i list='' slots='' map turn
+  local mpi=$1 np=$2 way=${place:-cyclic} agent=$root/ci/netlab/agent.sh each i list='' slots='' map turn
   [ -n "$place" ] || [ "$3" != perf ] || way=block
   each=$(((np + hosts - 1) / hosts))
   if [ $way = block ]; then map=ppr:$each:node turn=$each; else map=node turn=1; fi

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Tests ci/netlab.sh: that hosts are hosts, that faults do what they say, and that nothing is left. Needs root, and a minute.
 #
-# Usage: ci/netlab-test.sh [--only GROUP[,GROUP]] [--help]
+# Usage: ci/netlab/test.sh [--only GROUP[,GROUP]] [--help]
 #
-# Groups: hosts network faults down shapes
+# Groups: hosts network faults relay down shapes
 # Prints a line for each test and, last, "N passed, N failed"; exits with 1 if any failed.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export NETLAB=test-$$
-netlab=$here/netlab.sh
-groups=(hosts network faults down shapes)
+netlab=$(dirname "$here")/netlab.sh
+groups=(hosts network faults relay down shapes)
 passed=0
 failed=0
 work=
@@ -161,7 +161,7 @@ nothing_left() {
 
 # Where else a lab could leave something.
 machine() {
-  pgrep -f "$NETLAB( |:)" -l | grep -v netlab-test
+  pgrep -f "$NETLAB( |:)" -l | grep -v netlab/test
   ip -o link | cut -d: -f2 | sort
   grep -E "nsfs|$NETLAB" /proc/self/mountinfo
   find "${NETLAB_STATE:-/run/rustmx-netlab}" -name "*$NETLAB*" 2>/dev/null
@@ -185,7 +185,7 @@ test_hosts() {
   check "ssh: by a shell, at home" says "$HOME h2" "$netlab" ssh -q -x -l root h2 'echo $HOME' '$(uname -n)'
   check "ssh: a fresh environment" says none env A=b "$netlab" ssh h2 'echo ${A:-none}'
   check "ssh: addresses will do" says h3 "$netlab" ssh 10.77.0.3 uname -n
-  check "ssh: from one host to another" says h3 on h1 "$here/netlab-agent.sh" h3 uname -n
+  check "ssh: from one host to another" says h3 on h1 "$here/agent.sh" h3 uname -n
   check "a name of no host is an error" contains "no host 'h9'" bash -c "! '$netlab' exec h9 true 2>&1"
   on h1 touch /dev/shm/netlab-test
   check "/dev/shm is a host's own" fails on h2 test -e /dev/shm/netlab-test
@@ -263,7 +263,47 @@ test_faults() {
   check "kill: the host is there" says h2 on h2 uname -n
 }
 
+test_relay() {
+  local ordered seen time first
+  "$netlab" kill h2
+  listen h2
+  check "wrong options change nothing" fails "$netlab" delay h2 10 --reorder 101
+  "$netlab" delay h2 20 --jitter 2
+  read -r ordered seen time < <(talk h1 datagrams h2 500)
+  # Both ways, and half of the jitter on average.
+  check "delay 20: a round trip takes 40 ms" holds "$time >= 40 && $time < 60"
+  check "delay: nothing is lost" says 500 echo "$seen"
+  check "jitter keeps the order" says 500 echo "$ordered"
+  check "the second cable, too" within 40 1e4 slowness h1 10.77.1.2
+  check "a listener elsewhere" listen h3
+  check "h1 and h3 do not notice" eventually within 0 20 slowness h1 h3
+  check "link-local and IPv6" talk h1 echo fe80::ff:fe00:2%eth0
+  "$netlab" delay h2 1 --reorder 20 --hold 5 2>/dev/null
+  read -r ordered seen time < <(talk h1 datagrams h2 500)
+  check "reorder: nothing is lost" says 500 echo "$seen"
+  check "reorder: some come late" holds "$ordered < 450 && $ordered > 50"
+  check "reorder: a long message arrives" eventually within 5 1e6 talk h1 flow h2 100000000
+  "$netlab" delay h2 0 --loss 20 --seed 7 2>/dev/null
+  read -r _ first _ < <(talk h1 datagrams h2 1000)
+  check "loss 20: two of three come back" holds "$first > 560 && $first < 720"
+  "$netlab" delay h2 1 --rate 80 2>/dev/null
+  check "rate 80: 10 MB/s" within 4 10.5 talk h1 flow h2 20000000
+  "$netlab" link h2 down
+  check "link down counts" fails talk h1 echo h2
+  "$netlab" link h2 up
+  check "link up again" talk h1 echo h2
+  "$netlab" delay h2 0.05 2>/dev/null
+  check "100 MB/s go through it" eventually within 100 1e6 talk h1 flow h2 400000000
+  "$netlab" delay h2 0 2>/dev/null
+  check "delay 0: no relay" fails pgrep -f "relay.py --cable h2.0-i"
+  check "delay 0: fast again" eventually within 0 5 slowness h1 h2
+}
+
+# The median time of a round trip.
+slowness() { talk "$1" datagrams "$2" 100 | cut -d' ' -f3; }
+
 test_down() {
+  "$netlab" delay h2 1
   # One that defies signals and left its session, and one that still enters.
   on h1 setsid sh -c 'trap "" HUP TERM INT; while :; do sleep 1; done' &
   on h3 sleep 1000 &
@@ -309,14 +349,14 @@ main() {
     -h | --help) usage && exit ;;
     --only) IFS=, read -ra groups <<<"${2:?--only needs a group}" ;;
     '') ;;
-    *) echo "netlab-test: unknown argument '$1'" >&2 && exit 2 ;;
+    *) echo "netlab/test.sh: unknown argument '$1'" >&2 && exit 2 ;;
   esac
   work=$(mktemp -d)
   trap '"$netlab" down 2>/dev/null; rm -rf "$work"' EXIT
   talk_program >"$work/talk.py"
   before=$(machine)
   for group in "${groups[@]}"; do
-    declare -F "test_$group" >/dev/null || { echo "netlab-test: no group '$group'" >&2 && exit 2; }
+    declare -F "test_$group" >/dev/null || { echo "netlab/test.sh: no group '$group'" >&2 && exit 2; }
     check "up" up --hosts 3 --dual --nics 2
     "test_$group"
   done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What an MPI's launcher takes for ssh inside a lab of ci/netlab.sh: runs a command on another host of the lab.
 #
-# Usage: ci/netlab-agent.sh [ssh's options] HOST COMMAND…
+# Usage: ci/netlab/agent.sh [ssh's options] HOST COMMAND…
 set -euo pipefail
 
 case ${1:-} in
@@ -10,4 +10,4 @@ case ${1:-} in
     exit 0
     ;;
 esac
-exec "$(dirname "${BASH_SOURCE[0]}")/netlab.sh" ssh "$@"
+exec "$(dirname "${BASH_SOURCE[0]}")/../netlab.sh" ssh "$@"
