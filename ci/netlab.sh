@@ -117,15 +117,8 @@ holder() {
   [ "$name" = "netlab:$lab:$1" ] && echo "$pid"
 }
 
-# enter NODE NSENTER-OPTIONS… -- COMMAND…
-enter() {
-  local node=$1 pid
-  shift
-  pid=$(holder "$node") || die "no host '$node' in lab '$lab': ci/netlab.sh up --name $lab"
-  nsenter -t "$pid" "$@"
-}
-
-in_net() { enter "$1" --net -- "${@:2}"; }
+# in_net NODE COMMAND…: in its network, but with the files of this machine.
+in_net() { nsenter -t "$(holder "$1")" --net -- "${@:2}"; }
 
 names() { sed -n 's/^hosts=\([0-9]*\) .*/\1/p' "$state/lab" 2>/dev/null | xargs -r seq | sed 's/^/h/'; }
 

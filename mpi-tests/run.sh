@@ -15,7 +15,8 @@
 #                        and removed (default: 1, no laboratory)
 #   --place WAY          over hosts: cyclic, consecutive ranks on different hosts, or block, on the same as long as there is
 #                        room (default: whichever makes the pairs of a program lie apart: block for perf, else cyclic)
-#   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000"
+#   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000" (without MPICH then: its launcher
+#                        knows only IPv4)
 #   --heap FILE          preload this librustmx_heap.so, and prove that messages went by mapped memory
 #   --quick              a short version of everything
 #   --help
@@ -53,6 +54,7 @@ hosts=1
 place=
 netlab=("$root/ci/netlab.sh" --name "mpi-tests-$$")
 lab_options=()
+v6= # an option of Intel MPI's launcher
 limit=
 quick=
 cores=$(nproc)
@@ -110,6 +112,11 @@ parse() {
   [[ $hosts =~ ^[1-9][0-9]?$ ]] || die "--hosts takes a number up to 99, not '$hosts'"
   [ "$hosts" = 1 ] || [ -z "$heap" ] || die "--heap and --hosts do not go together (see --help)"
   [ "$hosts" != 1 ] || [ ${#lab_options[@]} = 0 ] || die "--lab needs --hosts 2 or more"
+  if [[ " ${lab_options[*]} " = *" --ipv6-only "* ]]; then
+    v6=-v6
+    mapfile -t mpis < <(printf '%s\n' "${mpis[@]}" | grep -vx mpich)
+    [ -n "${mpis[*]}" ] || die "MPICH's launcher resolves only IPv4 addresses, and the lab has none"
+  fi
   [ ${#ranks[@]} -gt 0 ] || if [ -n "$quick" ]; then ranks=(2 4); else ranks=(2 4 8); fi
   [ -n "$limit" ] || limit=$([ -n "$quick" ] && echo 60 || echo 180)
   if [ "$provider" = rustmx ]; then
@@ -230,7 +237,7 @@ set_launcher_of_hosts() {
       [ "$provider" = native ] || launcher+=(--mca pml cm --mca mtl ofi)
       ;;
     mpich) launcher+=("$venvs/mpich/bin/mpiexec" -launcher ssh -launcher-exec "$agent" -hosts "$list" -ppn "$turn") ;;
-    impi) launcher+=("$venvs/impi/bin/mpiexec" -bootstrap ssh -bootstrap-exec "$agent" -hosts "$list" -ppn "$turn") ;;
+    impi) launcher+=("$venvs/impi/bin/mpiexec" $v6 -bootstrap ssh -bootstrap-exec "$agent" -hosts "$list" -ppn "$turn") ;;
   esac
 }
 

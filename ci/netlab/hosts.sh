@@ -3,11 +3,13 @@
 # ---- commands on hosts ----
 
 # Each host has a TMPDIR of its own: mpirun's sessions are there, and two hosts must not find each other's.
+# It becomes the command, so that signals, and the exit code, are between that and whoever called.
 on_host() {
-  local node=$1
+  local node=$1 pid
   shift
+  pid=$(holder "$node") || die "no host '$node' in lab '$lab': ci/netlab.sh up --name $lab"
   # Paths are the same on all hosts, but this directory has to be found again in the host's tree.
-  TMPDIR=$state/tmp NETLAB=$lab enter "$node" --net --uts --ipc --mount -- \
+  exec env TMPDIR="$state/tmp" NETLAB="$lab" nsenter -t "$pid" --net --uts --ipc --mount -- \
     sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
@@ -110,7 +112,7 @@ traffic() {
   local port from=0 to=0 bytes
   for port in $(ports "$1"); do
     # As the switch sees it.
-    mapfile -t bytes < <(enter switch --net -- ip -s -j link show dev "$port" | grep -oE '"bytes":[0-9]+' | cut -d: -f2)
+    mapfile -t bytes < <(in_net switch ip -s -j link show dev "$port" | grep -oE '"bytes":[0-9]+' | cut -d: -f2)
     from=$((from + bytes[0])) to=$((to + bytes[1]))
   done
   echo "$from $to"
