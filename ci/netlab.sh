@@ -122,17 +122,42 @@ in_net() { nsenter -t "$(holder "$1")" --net -- "${@:2}"; }
 
 names() { sed -n 's/^hosts=\([0-9]*\) .*/\1/p' "$state/lab" 2>/dev/null | xargs -r seq | sed 's/^/h/'; }
 
-network_of() { stat -Lc %i "/proc/$1/ns/net" 2>/dev/null || true; }
+# namespaces PROCESS…: the numbers of theirs.
+namespaces() {
+  local process
+  for process; do stat -Lc %i "/proc/$process/ns/"{net,mnt,uts,ipc} 2>/dev/null || true; done
+}
 
-# processes [PID…]: all processes in the network namespaces of these, but never those in this script's own.
+# processes HOST PID…: all processes that share a namespace with one of these, what descends from them, and what was started on
+# the host (of all, if it is empty) and has gone into namespaces of its own, as a container does; but never those of this script's
+# namespaces.
 processes() {
-  local pid own inode path wanted=' '
-  own=$(network_of self)
-  for pid; do wanted+="$(network_of "$pid") "; done
-  wanted=${wanted//" $own "/ }
-  { stat -Lc '%i %n' /proc/[0-9]*/ns/net 2>/dev/null || true; } | while read -r inode path; do
-    [[ $wanted != *" $inode "* ]] || { path=${path#/proc/} && echo "${path%%/*}"; }
-  done
+  local all=/proc/[0-9]* mark=NETLAB_HOST=$lab/${1:+$1/}
+  shift
+  {
+    namespaces self | sed 's/^/own /'
+    namespaces "$@" | sed 's/^/lab /'
+    # shellcheck disable=SC2086 # the pattern is to be expanded
+    stat -Lc 'at %i %n' $all/ns/net $all/ns/mnt $all/ns/uts $all/ns/ipc 2>/dev/null || true
+    ps -e -o pid=,ppid= | sed 's/^/child /'
+    # shellcheck disable=SC2086
+    { grep -lszF "$mark" $all/environ || true; } | sed 's/^/marked 0 /'
+  } | awk '
+    $1 == "own" { own[$2] }
+    $1 == "lab" && !($2 in own) { lab[$2] }
+    $1 == "at" && $2 in lab { split($3, part, "/"); found[part[3]] }
+    $1 == "marked" { split($3, part, "/"); found[part[3]] }
+    $1 == "at" && $2 in own { split($3, part, "/"); outside[part[3]]++ }
+    $1 == "child" { parent[$2] = $3 }
+    END {
+      # As long as anything new is found.
+      do {
+        more = 0
+        for (pid in parent) if (!(pid in found) && parent[pid] in found) { found[pid]; more = 1 }
+      } while (more)
+      # Who has nothing of its own has only just been started from here.
+      for (pid in found) if (outside[pid] < 4) print pid
+    }'
 }
 
 v4_of() { echo "10.77.$2.${1#h}"; }

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
 # What can go wrong on the cables of a lab of ci/netlab.sh.
+# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
 
 # note HOST KIND [VALUE]: for status; no value: no fault.
 note() { if [ -n "${3:-}" ]; then echo "$3" >"$state/$1.$2"; else rm -f "$state/$1.$2"; fi; }

@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
 # What runs on the hosts of a lab of ci/netlab.sh, and what is told of them.
+# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
+
 # ---- commands on hosts ----
 
 # Each host has a TMPDIR of its own: mpirun's sessions are there, and two hosts must not find each other's.
@@ -9,7 +10,7 @@ on_host() {
   shift
   pid=$(holder "$node") || die "no host '$node' in lab '$lab': ci/netlab.sh up --name $lab"
   # Paths are the same on all hosts, but this directory has to be found again in the host's tree.
-  exec env TMPDIR="$state/tmp" NETLAB="$lab" nsenter -t "$pid" --net --uts --ipc --mount -- \
+  exec env TMPDIR="$state/tmp" NETLAB="$lab" NETLAB_HOST="$lab/$node/" nsenter -t "$pid" --net --uts --ipc --mount -- \
     sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
@@ -27,24 +28,25 @@ as_ssh() {
   shift
   [ $# -gt 0 ] || set -- 'exec "$SHELL" -l'
   cd
-  on_host "$node" env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh NETLAB="$lab" NETLAB_STATE="$labs" TMPDIR="$state/tmp" \
+  on_host "$node" env -i HOME="$HOME" USER=root LOGNAME=root SHELL=/bin/sh NETLAB="$lab" NETLAB_HOST="$lab/$node/" NETLAB_STATE="$labs" TMPDIR="$state/tmp" \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "$*"
 }
 
 # Until nothing new comes: what is killed may just have started something.
 kill_on() {
   local node pid left tries chosen=("$1")
+  outside
   [ "$1" != all ] || mapfile -t chosen < <(names)
   for node in "${chosen[@]}"; do
     pid=$(holder "$node")
     for tries in {1..100}; do
-      left=$(processes "$pid" | grep -vx "$pid" || true)
+      left=$(processes "$node" "$pid" | grep -vx "$pid" || true)
       [ -n "$left" ] || break
       # shellcheck disable=SC2086 # several words are wanted
       kill -KILL $left 2>/dev/null || true
       sleep 0.02
     done
-    [ -z "$left" ] || die "these processes on $node do not end:" $left
+    [ -z "$left" ] || die "these processes on $node do not end: ${left//$'\n'/ }"
   done
 }
 
@@ -95,7 +97,7 @@ status() {
   for node in $(names); do
     pid=$(holder "$node")
     # Besides the one that holds the namespaces.
-    running=$(($(processes "$pid" | wc -l) - 1))
+    running=$(($(processes "$node" "$pid" | wc -l) - 1))
     faults=$(faults_of "$node")
     if [ -n "$json" ]; then
       faults=$(sed -n 's/\(.*\)=\(.*\)/"\1":"\2"/p' <<<"$faults" | paste -sd, -)

@@ -1,22 +1,23 @@
-# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
 # How a lab of ci/netlab.sh is made and undone.
+# shellcheck shell=bash disable=SC2154 # the variables are of ci/netlab.sh, which reads this file
+
 # ---- up ----
 
 need() {
   [ "$(id -u)" = 0 ] || die "needs root (namespaces, virtual cables)"
   local program
-  for program in ip:iproute2 pgrep:procps unshare:util-linux nsenter:util-linux setsid:util-linux flock:util-linux; do
+  for program in ip:iproute2 pgrep:procps ps:procps unshare:util-linux nsenter:util-linux setsid:util-linux flock:util-linux; do
     command -v "${program%:*}" >/dev/null || die "no program '${program%:*}': apt-get install ${program#*:} (or ci/setup.sh)"
   done
 }
 
 # The only one who changes a lab. Holders do not inherit the lock.
 lock() {
-  mkdir -p "$labs"
   local file=$labs/.$lab.lock tries
-  # Again if whoever had it took the file away.
+  # Again if whoever had it took the file away, or the directory.
   for tries in {1..100}; do
-    exec 9>"$file"
+    mkdir -p "$labs"
+    exec 9>"$file" || continue
     flock -w 60 9 || die "another ci/netlab.sh has been busy with lab '$lab' for a minute"
     [ "$(stat -c %i "$file" 2>/dev/null)" != "$(stat -Lc %i /proc/self/fd/9)" ] || return 0
   done
@@ -69,7 +70,7 @@ start_nodes() {
   done
   for node; do
     until holder "$node" >/dev/null; do
-      [ $waited -lt 200 ] || die "$node does not start: $(tail -n 3 "$state/$node.log")"
+      [ $waited -lt 600 ] || die "$node does not start: $(tail -n 3 "$state/$node.log")"
       sleep 0.05
       waited=$((waited + 1))
     done
@@ -120,7 +121,9 @@ settings() { echo "hosts=$hosts family=$family nics=$nics mtu=$mtu offload=$offl
 
 up() {
   need
+  trap 'exit 130' INT TERM
   lock
+  trap 'code=$?; trap - EXIT; [ $code = 0 ] || { say "failed: removing what there is"; remove; rmdir "$labs" 2>/dev/null; }; exit $code' EXIT
   local wanted node nodes=(switch)
   wanted=$(settings)
   if [ -f "$state/ready" ] && [ "$(cat "$state/lab")" = "$wanted" ] && alive; then
@@ -132,8 +135,6 @@ up() {
     remove
     lock
   fi
-  trap 'code=$?; trap - EXIT; [ $code = 0 ] || { say "failed: removing what there is"; remove; rmdir "$labs" 2>/dev/null; }; exit $code' EXIT
-  trap 'exit 130' INT TERM
   mkdir -p "$state/tmp"
   hosts_file >"$state/hosts"
   echo "$wanted" >"$state/lab"
@@ -160,7 +161,7 @@ everything() {
   local nodes
   mapfile -t nodes < <(pgrep -u 0 -f "^netlab:$lab:")
   pgrep -u 0 -f -- "--name $lab --inside " || true
-  [ ${#nodes[@]} = 0 ] || processes "${nodes[@]}"
+  processes '' "${nodes[@]}"
 }
 
 remove() {
@@ -172,8 +173,16 @@ remove() {
     kill -KILL $left 2>/dev/null || true
     sleep 0.05
   done
-  [ -z "$left" ] || die "these processes of lab '$lab' do not end:" $left
+  [ -z "$left" ] || die "these processes of lab '$lab' do not end: ${left//$'\n'/ }"
   rm -rf "$state" "$labs/.$lab.lock"
+}
+
+# A host cannot kill what runs on it, and live.
+outside() {
+  local network
+  network=$(stat -Lc %i /proc/self/ns/net)
+  # shellcheck disable=SC2046 # several words are wanted
+  [[ " $(namespaces $(pgrep -u 0 -f "^netlab:$lab:") | paste -sd' ') " != *" $network "* ]] || die "this is a host of lab '$lab': run it outside"
 }
 
 down() {
@@ -186,8 +195,7 @@ down() {
   for lab in "${every[@]}"; do
     state=$labs/$lab
     lock
-    ! pgrep -u 0 -f "^netlab:$lab:" | xargs -r -I{} stat -Lc %i /proc/{}/ns/net | grep -qx "$(network_of self)" ||
-      die "this is a host of lab '$lab': run it outside"
+    outside
     remove
     say "lab '$lab' is down"
   done

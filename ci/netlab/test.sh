@@ -33,7 +33,7 @@ check() {
 }
 
 fails() { ! "$@"; }
-says() { local wanted=$1 said && shift && said=$("$@") && echo "$said" && [ "$said" = "$wanted" ]; }
+says() { local wanted=$1 said && shift && { said=$("$@" 2>/dev/null) || [ -z "$wanted" ]; } && echo "$said" && [ "$said" = "$wanted" ]; }
 contains() { local wanted=$1 said && shift && said=$("$@") && echo "$said" && [[ $said == *"$wanted"* ]]; }
 # holds EXPRESSION: of awk, in numbers that were measured.
 holds() { echo "$1" && awk "BEGIN { exit !($1) }"; }
@@ -164,7 +164,7 @@ machine() {
   pgrep -f "$NETLAB( |:)" -l | grep -v netlab/test
   ip -o link | cut -d: -f2 | sort
   grep -E "nsfs|$NETLAB" /proc/self/mountinfo
-  find "${NETLAB_STATE:-/run/rustmx-netlab}" -name "*$NETLAB*" 2>/dev/null
+  find "${NETLAB_STATE:-/run/rustmx-netlab}" -name "*$NETLAB*" ! -name '*.lock' 2>/dev/null
   true
 }
 
@@ -308,11 +308,17 @@ test_down() {
   on h1 setsid sh -c 'trap "" HUP TERM INT; while :; do sleep 1; done' &
   on h3 sleep 1000 &
   sleep 0.2
-  all=$(inmates)
+  # One in a network of its own, and one of which nothing is the host's.
+  on h2 unshare --net sleep 1000 &
+  on h2 unshare --net --mount --ipc --uts --fork sleep 1000 &
+  sleep 0.5
+  all=$(inmates; age "$(pgrep -f '^sleep 1000' -n)")
   check "the test sees them" holds "$(wc -l <<<"$all") >= 4 + 3" # a switch, three hosts, what was started
+  check "a host cannot take it down" contains "run it outside" bash -c "! '$netlab' exec h1 '$netlab' down 2>&1"
   check "down" "$netlab" down
   check "nothing is left" nothing_left
   check "down again" "$netlab" down
+  check "no lock is left" says '' find "${NETLAB_STATE:-/run/rustmx-netlab}" -name "*$NETLAB*"
   check "status says so" fails "$netlab" status
   # An up that is interrupted, and one that is killed.
   timeout -s TERM 0.15 "$netlab" up --hosts 40 2>/dev/null
@@ -355,6 +361,7 @@ main() {
   trap '"$netlab" down 2>/dev/null; rm -rf "$work"' EXIT
   talk_program >"$work/talk.py"
   before=$(machine)
+  trap 'exit 130' INT TERM
   for group in "${groups[@]}"; do
     declare -F "test_$group" >/dev/null || { echo "netlab/test.sh: no group '$group'" >&2 && exit 2; }
     check "up" up --hosts 3 --dual --nics 2
