@@ -36,7 +36,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
-    scripts) echo "the arithmetic of ci/compare-mpi.py and mpi-tests/papers" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
@@ -76,7 +76,7 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py; }
+step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 
@@ -199,8 +199,7 @@ step_netlab() {
   local said
   said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
   ci/netlab.sh self-test || return
-  # Until rustmx leaves its host, what shows that the laboratory carries MPIs is a provider that does.
-  mpi-tests/run.sh --hosts 2 --provider tcp --quick --only pingpong,collectives,perf
+  mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf
 }
 
 # ---- running them ----

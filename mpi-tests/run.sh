@@ -31,8 +31,9 @@
 # Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
 # exits with 1 if any run failed. Logs are under target/mpi-tests.
 #
-# Over hosts, long messages must have gone through the cables. With rustmx every run must also prove that its messages went over rustmx: an MPI that does not
-# like a provider falls back to something else without a word, and all programs pass.
+# With rustmx every run must also prove that its messages went over rustmx: an MPI that does not
+# like a provider falls back to something else without a word, and all programs pass. Over hosts, programs with long messages
+# must have used the cables.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
