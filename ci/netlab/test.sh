@@ -308,12 +308,12 @@ slowness() { talk "$1" datagrams "$2" 100 | cut -d' ' -f3; }
 test_down() {
   "$netlab" delay h2 1
   # One that defies signals and left its session, and one that still enters.
-  on h1 setsid sh -c 'trap "" HUP TERM INT; while :; do sleep 1; done' &
-  on h3 sleep 1000 &
+  on h1 setsid sh -c 'trap "" HUP TERM INT; while :; do sleep 1; done' >"$work/alone" 2>&1 &
+  on h3 sleep 1000 >"$work/alone" 2>&1 &
   sleep 0.2
   # One in a network of its own, and one of which nothing is the host's.
-  on h2 unshare --net sleep 1000 &
-  on h2 unshare --net --mount --ipc --uts --fork sleep 1000 &
+  on h2 unshare --net sleep 1000 >"$work/alone" 2>&1 &
+  on h2 unshare --net --mount --ipc --uts --fork sleep 1000 >"$work/alone" 2>&1 &
   sleep 0.5
   all=$(inmates; age "$(pgrep -f '^sleep 1000' -n)")
   check "the test sees them" holds "$(wc -l <<<"$all") >= 4 + 3" # a switch, three hosts, what was started
