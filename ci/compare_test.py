@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The arithmetic of ci/compare-mpi.py against naive answers, and what it reads from programs. Runs no MPI."""
+"""The arithmetic of ci/compare-mpi.py and ci/compare-tcp.py against naive answers, and what it reads from programs. Runs no MPI."""
 
+import argparse
 import importlib.util
 import json
 import math
@@ -8,9 +9,15 @@ import pathlib
 import random
 import unittest
 
-SPEC = importlib.util.spec_from_file_location("compare_mpi", pathlib.Path(__file__).with_name("compare-mpi.py"))
-compare = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(compare)
+
+def program(name):
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), pathlib.Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+compare, hosts = program("compare-mpi"), program("compare-tcp")
 
 LATENCY, STREAM = ("ompi5", "latency", "reused"), ("ompi5", "bw", "reused")
 KNOWN = {compare.DEFAULT: (0, math.inf), "a": (0, 4), "b": (2, math.inf)}
@@ -95,6 +102,21 @@ class Reading(unittest.TestCase):
 
     def test_sizes(self):
         self.assertEqual([compare.size_of(text) for text in ("1", "4k", "2M")], [1, 4096, 2 << 20])
+
+
+class BetweenHosts(unittest.TestCase):
+    def test_more_is_better_and_only_what_is_within_a_round_counts(self):
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None))
+        r.samples = {("one", "latency"): {"rustmx": {8: {1: 2.0, 2: 3.0, 4: 9.0}}, "tcp": {8: {1: 8.0, 2: 6.0, 3: 1.0}}},
+                     ("one", "bw"): {"rustmx": {8: {1: 2.0, 2: 3.0}}, "tcp": {8: {1: 8.0, 2: 6.0}}}}
+        self.assertEqual(r.ratio("one", "latency", "rustmx", "tcp", 8), (3.0, 2.0, 4.0))
+        self.assertEqual(r.ratio("one", "bw", "rustmx", "tcp", 8), (0.375, 0.25, 0.5))
+        self.assertIsNone(r.ratio("one", "bw", "rustmx", "raw", 8))
+        self.assertIsNone(r.ratio("two", "bw", "rustmx", "tcp", 8))
+
+    def test_what_only_names(self):
+        self.assertEqual(hosts.chosen("two,rate"), [["two"], ["rate"], list(hosts.PROVIDERS)])
+        self.assertEqual(hosts.chosen(""), [list(hosts.PLACES), list(hosts.TESTS), list(hosts.PROVIDERS)])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabri
 # For ci/test.sh and ci/bench.sh.
 # The allocators: for provider/tests/cache, preloaded.
 test_packages=(valgrind binutils python3 util-linux libjemalloc2 libtcmalloc-minimal4)
+# For ci/netlab.sh.
+netlab_packages=(iproute2 nftables procps)
 # For ci/conformance.sh. Fabtests has no configure script before autoconf made one.
 suite_packages=(autoconf automake libtool make perl procps iproute2 hpcc netpipe-openmpi)
 # IMB-MT of impi-rt is linked with it.
@@ -190,7 +192,7 @@ mpi4py_source() {
 }
 
 everything() {
-  debian "${debian_packages[@]}" "${test_packages[@]}"
+  debian "${debian_packages[@]}" "${test_packages[@]}" "${netlab_packages[@]}"
   venv ompi5 "${ompi5_packages[@]}"
   venv mpich "${mpich_packages[@]}"
   venv impi "${impi_packages[@]}"

@@ -72,8 +72,8 @@ def compiler(mpi):
     return [str(VENVS / mpi / "bin/mpicc")], []
 
 
-def build(out, mpis, programs):
-    """Compiles programs of mpi-tests/bench for each MPI into a directory of its own, and limits."""
+def build(out, mpis, programs, alone=()):
+    """Compiles programs of mpi-tests/bench for each MPI into a directory of its own; limits, and others that need no MPI."""
 
     def run(command):
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -82,7 +82,8 @@ def build(out, mpis, programs):
 
     out.mkdir(parents=True, exist_ok=True)
     flags = ["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
-    run(["gcc", "-std=c11", *flags, "-o", str(out / "limits"), str(SOURCES / "limits.c")])
+    for program in ("limits", *alone):
+        run(["gcc", "-std=c11", *flags, "-o", str(out / program), str(SOURCES / f"{program}.c")])
     for mpi in mpis:
         (out / mpi).mkdir(exist_ok=True)
         for program in programs:
@@ -93,6 +94,37 @@ def build(out, mpis, programs):
 
 
 # ---- running ----
+
+
+class Lab:
+    """A laboratory of several hosts (ci/netlab.sh), made with these options of `up` and undone at the end of a `with`."""
+
+    def __init__(self, *options):
+        self.script, self.options = str(ROOT / "ci/netlab.sh"), options
+        self.name = f"{name_of_this()[:12]}-{os.getpid()}"
+
+    def call(self, *words):
+        done = subprocess.run([self.script, "--name", self.name, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              stdin=subprocess.DEVNULL, timeout=120, check=False)
+        if done.returncode:
+            fail(f"ci/netlab.sh {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def on(self, host):
+        """What goes before a command that is to run on a host."""
+        return [self.script, "--name", self.name, "exec", host]
+
+    def ranks(self, hosts, each):
+        """Options of Open MPI 5's mpirun: so many ranks on each of these hosts."""
+        return ["--prtemca", "plm_ssh_agent", str(ROOT / "ci/netlab/agent.sh"), "--prtemca", "prte_if_include", "eth0",
+                "--host", ",".join(f"{host}:{each}" for host in hosts), "--map-by", f"ppr:{each}:node:OVERSUBSCRIBE"]
+
+    def __enter__(self):
+        self.call("up", *self.options)
+        return self
+
+    def __exit__(self, *_):
+        self.call("down")
 
 
 def launcher(mpi, options, environment, ranks):
@@ -112,9 +144,10 @@ def launcher(mpi, options, environment, ranks):
 PIN = ["sh", "-c", 'exec taskset -c "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" "$0" "$@"']
 
 
-def run(stack, command, ranks=2, extra=None):
-    """Runs a command (program and arguments, or PIN before them) over a stack, with more in its environment. Returns what it
-    wrote to standard output and standard error, and None; or "", "" and why it is worth nothing."""
+def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",)):
+    """Runs a command (program and arguments, or PIN before them) over a stack, with more in its environment; in a lab, on these
+    hosts (Open MPI 5 only). Returns what it wrote to standard output and standard error, and None; or "", "" and why it is worth
+    nothing."""
     mpi, own, options, _ = STACKS[stack]
     selected = own | (extra or {})
     environment = dict(os.environ) | selected
@@ -123,8 +156,12 @@ def run(stack, command, ranks=2, extra=None):
         environment["LD_LIBRARY_PATH"] = str(VENVS / mpi / "lib")
     if mpi == "impi":
         environment["I_MPI_PIN"] = "off"
+    if lab:
+        options = [*options, *lab.ranks(hosts, ranks // len(hosts))]
     whole = [*launcher(mpi, options, selected, ranks), *command]
-    if stack == "ompi5-tcp":
+    if lab:
+        whole = [*lab.on(hosts[0]), *whole]
+    elif stack == "ompi5-tcp":
         whole = [str(ROOT / "mpi-tests/private-net.sh"), *whole]
     try:
         done = subprocess.run(whole, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

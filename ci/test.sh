@@ -28,7 +28,7 @@ unset RUSTFLAGS
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites)
+all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -36,7 +36,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
-    scripts) echo "the arithmetic of ci/compare-mpi.py and mpi-tests/papers" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
@@ -51,6 +51,7 @@ describe() {
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
+    netlab) echo "several hosts on this machine: the laboratory itself, and stock MPIs over it" ;;
   esac
 }
 
@@ -75,7 +76,7 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py; }
+step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 
@@ -191,6 +192,14 @@ step_suites() {
   # Sources and tools that nothing else here needs; fetched once. Without them the rest is still a test run.
   ci/setup.sh suites || skip "ci/setup.sh suites cannot get what they need, see the lines above in the log" || return
   ci/conformance.sh short
+}
+
+step_netlab() {
+  [ "$(id -u)" = 0 ] || skip "needs root: namespaces and virtual cables" || return
+  local said
+  said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
+  ci/netlab.sh self-test || return
+  mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf
 }
 
 # ---- running them ----

@@ -11,6 +11,12 @@
 #                        no libfabric)
 #   --lib-dir DIR        where the rustmx provider library is (default: target/release)
 #   --timeout SECONDS    for one run (default: 180; with --quick: 60)
+#   --hosts N            over so many hosts of a laboratory on this machine (ci/netlab.sh; needs root), which is made
+#                        and removed (default: 1, no laboratory)
+#   --place WAY          over hosts: cyclic, consecutive ranks on different hosts, or block, on the same as long as there is
+#                        room (default: whichever makes the pairs of a program lie apart: block for perf, else cyclic)
+#   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000" (without MPICH then: its launcher
+#                        knows only IPv4)
 #   --heap FILE          preload this librustmx_heap.so, and prove that messages went by mapped memory
 #   --quick              a short version of everything
 #   --help
@@ -19,11 +25,15 @@
 # finalize finalize_first objects perf imb (perf: the benchmark of that name, every byte verified; imb:
 # Intel's benchmarks, on Intel MPI and MPICH only).
 #
+# All of them make sense over hosts, where `native` is what an MPI takes there by itself. Only --heap does not go with
+# --hosts: it proves that long messages are mapped, and those to another host are not.
+#
 # Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
 # exits with 1 if any run failed. Logs are under target/mpi-tests.
 #
 # With rustmx every run must also prove that its messages went over rustmx: an MPI that does not
-# like a provider falls back to something else without a word, and all programs pass.
+# like a provider falls back to something else without a word, and all programs pass. Over hosts, programs with long messages
+# must have used the cables.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,6 +51,11 @@ ranks=()
 provider=rustmx
 lib_dir=$root/target/release
 heap=
+hosts=1
+place=
+netlab=("$root/ci/netlab.sh" --name "mpi-tests-$$")
+lab_options=()
+v6= # an option of Intel MPI's launcher
 limit=
 quick=
 cores=$(nproc)
@@ -71,7 +86,7 @@ parse() {
         usage
         exit 0
         ;;
-      --mpi | --np | --only | --provider | --lib-dir | --timeout | --heap)
+      --mpi | --np | --only | --provider | --lib-dir | --timeout | --heap | --hosts | --lab | --place)
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
           --mpi) [ "$2" = all ] || IFS=', ' read -ra mpis <<<"$2" ;;
@@ -81,6 +96,9 @@ parse() {
           --lib-dir) lib_dir=$(cd "$2" && pwd) ;;
           --timeout) limit=$2 ;;
           --heap) heap=$(realpath "$2") ;;
+          --place) place=$2 ;;
+          --hosts) hosts=$2 ;;
+          --lab) IFS=' ' read -ra lab_options <<<"$2" ;;
         esac
         shift
         ;;
@@ -90,7 +108,16 @@ parse() {
   done
   for name in "${mpis[@]}"; do known "$name" "${all_mpis[@]}"; done
   for name in "${programs[@]}"; do known "$name" "${all_programs[@]}"; done
+  [ -z "$place" ] || known "$place" block cyclic
   known "$provider" rustmx tcp sockets native
+  [[ $hosts =~ ^[1-9][0-9]?$ ]] || die "--hosts takes a number up to 99, not '$hosts'"
+  [ "$hosts" = 1 ] || [ -z "$heap" ] || die "--heap and --hosts do not go together (see --help)"
+  [ "$hosts" != 1 ] || [ ${#lab_options[@]} = 0 ] || die "--lab needs --hosts 2 or more"
+  if [[ " ${lab_options[*]} " = *" --ipv6-only "* ]]; then
+    v6=-v6
+    mapfile -t mpis < <(printf '%s\n' "${mpis[@]}" | grep -vx mpich)
+    [ -n "${mpis[*]}" ] || die "MPICH's launcher resolves only IPv4 addresses, and the lab has none"
+  fi
   [ ${#ranks[@]} -gt 0 ] || if [ -n "$quick" ]; then ranks=(2 4); else ranks=(2 4 8); fi
   [ -n "$limit" ] || limit=$([ -n "$quick" ] && echo 60 || echo 180)
   if [ "$provider" = rustmx ]; then
@@ -181,15 +208,42 @@ set_environment() {
     impi)
       [ "$provider" = native ] ||
         environment+=(I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER="$provider")
-      [ "$provider" != native ] || environment+=(I_MPI_FABRICS=shm)
+      [ "$provider" != native ] || [ "$hosts" != 1 ] || environment+=(I_MPI_FABRICS=shm)
+      # Each host would take the first core for its first rank, and here they are all the same.
+      [ "$hosts" = 1 ] || environment+=(I_MPI_PIN=off)
       environment+=(LD_LIBRARY_PATH="$venvs/impi/lib")
       ;;
   esac
 }
 
-# Sets `launcher`: the command that starts a number of ranks.
-set_launcher() {
-  local mpi=$1 np=$2 pair
+# Over the hosts of the laboratory, by the launcher's own means; its first host is where the user sits. Open MPI's launchers
+# are told the interface: with --decoys, that of Open MPI 5 takes a wrong one, and it is not the one under test.
+set_launcher_of_hosts() {
+  local mpi=$1 np=$2 way=${place:-cyclic} agent=$root/ci/netlab/agent.sh each i list='' slots='' map turn
+  [ -n "$place" ] || [ "$3" != perf ] || way=block
+  each=$(((np + hosts - 1) / hosts))
+  if [ $way = block ]; then map=ppr:$each:node turn=$each; else map=node turn=1; fi
+  for ((i = 1; i <= hosts; i++)); do
+    list+=${list:+,}h$i
+    slots+=${slots:+,}h$i:$each
+  done
+  launcher=("${netlab[@]}" exec h1)
+  case $mpi in
+    ompi4) launcher+=(/usr/bin/mpirun.openmpi --mca plm_rsh_agent "$agent" --host "$slots" --oversubscribe --bind-to none
+      --map-by "$map" --mca oob_tcp_if_include eth0) ;;
+    ompi5)
+      launcher+=("$venvs/ompi5/bin/mpirun" --prtemca plm_ssh_agent "$agent" --host "$slots"
+        --map-by "$map:OVERSUBSCRIBE" --bind-to none --prtemca prte_if_include eth0)
+      [ "$provider" = native ] || launcher+=(--mca pml cm --mca mtl ofi)
+      ;;
+    mpich) launcher+=("$venvs/mpich/bin/mpiexec" -launcher ssh -launcher-exec "$agent" -hosts "$list" -ppn "$turn") ;;
+    impi) launcher+=("$venvs/impi/bin/mpiexec" $v6 -bootstrap ssh -bootstrap-exec "$agent" -hosts "$list" -ppn "$turn") ;;
+  esac
+}
+
+# On this machine.
+set_launcher_of_host() {
+  local mpi=$1 np=$2
   case $mpi in
     ompi4) launcher=(/usr/bin/mpirun.openmpi --oversubscribe) ;;
     ompi5)
@@ -201,6 +255,12 @@ set_launcher() {
     mpich) launcher=("$venvs/mpich/bin/mpiexec") ;;
     impi) launcher=("$venvs/impi/bin/mpiexec") ;;
   esac
+}
+
+# Sets `launcher`: the command that starts a number of ranks of a program.
+set_launcher() {
+  local mpi=$1 np=$2 pair
+  if [ "$hosts" = 1 ]; then set_launcher_of_host "$mpi" "$np"; else set_launcher_of_hosts "$mpi" "$np" "$3"; fi
   case $mpi in
     ompi*) for pair in "${environment[@]}"; do
       case $pair in FI_* | LD_PRELOAD=*) launcher+=(-x "${pair%%=*}") ;; esac
@@ -275,16 +335,27 @@ used_rustmx() {
     }' "$1"
 }
 
+bytes_of_h1() { "${netlab[@]}" traffic h1 | cut -d' ' -f1; }
+
+# crossed BYTES PROGRAM: true if so many bytes on the cable can have been the messages of this program: all hosts have one kernel,
+# and who takes that for one host could hand messages over in memory. Launchers alone send some ten thousand.
+crossed() {
+  case $2 in pingpong | collectives | sendmodes | objects | perf) ;; *) return 0 ;; esac
+  [ -n "$place" ] || [ "$1" -gt 200000 ]
+}
+
 # run_one MPI NP PROGRAM: one run, one line.
 run_one() {
   local mpi=$1 np=$2 program=$3 environment launcher command log code=0 why='' start
   set_command "$mpi" "$np" "$program"
   [ ${#command[@]} -gt 0 ] || return 0
   set_environment "$mpi"
-  set_launcher "$mpi" "$np"
+  set_launcher "$mpi" "$np" "$program"
   log=$built/$mpi/logs/$program-np$np
   mkdir -p "$built/$mpi/logs"
   echo "${environment[*]} ${launcher[*]} ${command[*]}" >"$log.log"
+  local wire=0
+  [ "$hosts" = 1 ] || wire=$(bytes_of_h1)
   start=$(date +%s%N)
   # Two files, so that no line of standard error can come into the middle of the one of the other.
   env "${environment[@]}" timeout -k 5 "$limit" "${launcher[@]}" "${command[@]}" \
@@ -294,11 +365,18 @@ run_one() {
   [ $code != 124 ] || why="timeout after $limit s"
   [ -n "$why" ] || grep -qxF "$(expected_line "$program")" "$log.out" || why="no OK line"
   cat "$log.out" "$log.err" >>"$log.log"
+  if [ "$hosts" != 1 ]; then
+    wire=$(($(bytes_of_h1) - wire))
+    echo "proof: $wire bytes left h1" >>"$log.log"
+    [ -n "$why" ] || crossed "$wire" "$program" || why="only $wire bytes left h1"
+  fi
+  # Launchers leave ranks behind on other hosts when they are killed.
+  [ "$hosts" = 1 ] || [ -z "$why" ] || "${netlab[@]}" kill all
   if [ -z "$why" ] && [ "$provider" = rustmx ]; then
     used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
     [ -z "$heap" ] || mapped "$log.err" "$program" || why="no message went by mapped memory"
   fi
-  local line="$mpi np=$np $program $((tenths / 10)).$((tenths % 10))s"
+  local line="$mpi np=$np$([ "$hosts" = 1 ] || echo " hosts=$hosts") $program $((tenths / 10)).$((tenths % 10))s"
   if [ -z "$why" ]; then
     passed=$((passed + 1))
     echo "PASS $line"
@@ -313,7 +391,10 @@ main() {
   parse "$@"
   build_all
   local mpi np program
-  if [[ $provider = tcp || $provider = sockets ]] && [ -z "${MPI_TESTS_INSIDE:-}" ]; then
+  if [ "$hosts" != 1 ]; then
+    trap '"${netlab[@]}" down' EXIT
+    "${netlab[@]}" up --hosts "$hosts" "${lab_options[@]}"
+  elif [[ $provider = tcp || $provider = sockets ]] && [ -z "${MPI_TESTS_INSIDE:-}" ]; then
     MPI_TESTS_INSIDE=1 exec "$here/private-net.sh" "${BASH_SOURCE[0]}" "$@"
   fi
   for mpi in "${mpis[@]}"; do

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Compares rustmx with libfabric's tcp provider and with raw sockets, in interleaved rounds (see ci/compare-tcp.sh)."""
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+
+import stacks as over
+from stacks import PIN, ROOT, UNSTEADY, cell, fail, human, say, table
+
+OUT = ROOT / "target/compare-tcp"
+PORT = "7099"
+PLACES = {"one": ("h1",), "two": ("h1", "h2")}
+PROVIDERS = ("rustmx", "tcp", "raw")
+TESTS = {  # test -> (field of the JSON, unit, is less better, perf's name, sizes, sizes with --quick)
+    "latency": ("latency_us", "us", True, "latency", (8, 1 << 20), (8, 1 << 10)),
+    "bw": ("bandwidth_mbs", "MB/s", False, "bw", (1 << 16, 4 << 20), (1 << 16, 1 << 20)),
+    "rate": ("rate_mps", "messages/s", False, "mbw_mr", (8, 8), (8, 8)),
+}
+
+
+class Comparison:
+    def __init__(self, lab, options):
+        self.lab, self.quick, self.chosen = lab, options.quick, options.chosen
+        self.samples = {}  # (place, test) -> provider -> size -> {round: value}
+        self.failures, self.handovers = {}, []
+
+    def sizes(self, test):
+        return TESTS[test][5 if self.quick else 4]
+
+    def run(self, place, test, provider):
+        """One run: {size: figure}, or None and why."""
+        field, _, _, name, _, _ = TESTS[test]
+        sizes, seconds = "{}:{}".format(*self.sizes(test)), str(0.05 if self.quick else 0.1)
+        hosts = PLACES[place]
+        if provider == "raw":
+            text, why = raw(self.lab, hosts, [test, "--sizes", sizes, "--seconds", seconds])
+        else:
+            # What tcp needs is told to both, so that the provider is the only difference.
+            extra = {"FI_PROVIDER_PATH": str(over.LIBRARIES), "OMPI_MCA_opal_common_ofi_provider_include": provider}
+            extra |= {"FI_RUSTMX_SHM": "0"} if place == "one" else {}
+            command = [*PIN, str(OUT / "ompi5/perf"), name, "--json", "--sizes", sizes, "--seconds", seconds]
+            text, _, why = over.run(f"ompi5-{provider}", command, 2, extra, self.lab, hosts)
+        return (None, why) if why else ({point["size"]: point[field] for point in over.objects(text)}, None)
+
+    def once(self, place, test, providers):
+        """All providers once. Returns the hand-overs before, between and after, and what was measured."""
+        these, hands = [], [over.limits(OUT, True)["handover_ns"]]
+        for provider in [p for p in providers if (place, test, p) not in self.failures]:
+            points, why = self.run(place, test, provider)
+            hands.append(over.limits(OUT, True)["handover_ns"])
+            if why:
+                self.failures[place, test, provider] = why
+                self.lab.call("kill", "all")  # what a killed mpirun left
+                say(f"FAILED {provider}, {test}, {place}: {why}")
+            else:
+                these.append((provider, points))
+        return hands, these
+
+    def measure(self, rounds):
+        places, tests, providers = self.chosen
+        tasks = {(place, test): 0 for place in places for test in tests}
+        for attempt in range(1, 2 * rounds + 1):
+            for (place, test), kept in tasks.items():
+                if kept == rounds:
+                    continue
+                # Forwards and backwards in turn: nobody always comes after the same one.
+                hands, these = self.once(place, test, providers[:: 1 if attempt % 2 else -1])
+                steady = max(hands) <= UNSTEADY * min(hands)
+                # At the end an unsteady one is shown if there is no other, but it proves nothing.
+                keep = steady or (kept == 0 and attempt == 2 * rounds)
+                self.handovers.append({"place": place, "test": test, "ns": hands, "kept": keep, "steady": steady})
+                tasks[place, test] += keep
+                for provider, points in these if keep else []:
+                    for size, value in points.items():
+                        self.samples.setdefault((place, test), {}).setdefault(provider, {}).setdefault(size, {})[attempt] = value
+                state = "" if steady else ", unsteady: shown for want of another" if keep else ", unsteady: discarded"
+                say(f"{place}, {test}: round {tasks[place, test]} of {rounds}{state}")
+            if all(kept == rounds for kept in tasks.values()):
+                break
+
+    def values(self, place, test, provider, size):
+        return self.samples.get((place, test), {}).get(provider, {}).get(size, {})
+
+    def ratio(self, place, test, ours, other, size):
+        """How many times as good one is as another: the median of the ratios within a round, the least and the most."""
+        a, b = self.values(place, test, ours, size), self.values(place, test, other, size)
+        less = TESTS[test][2]
+        each = [b[r] / a[r] if less else a[r] / b[r] for r in a if r in b]
+        return (statistics.median(each), min(each), max(each)) if each else None
+
+
+def raw(lab, hosts, arguments):
+    """The sockets alone: a server on the last host, a client on the first."""
+    program = str(OUT / "rawtcp")
+    server = subprocess.Popen([*lab.on(hosts[-1]), "taskset", "-c", "1", program, "serve", PORT], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        server.stdout.readline()  # it listens
+        command = [*lab.on(hosts[0]), "taskset", "-c", "0", program, hosts[-1], PORT, *arguments]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+                              check=False)
+    except subprocess.TimeoutExpired as late:
+        return "", str(late)
+    finally:
+        server.kill()
+        server.wait()
+    return done.stdout, f"exit code {done.returncode}: {done.stderr}" if done.returncode else None
+
+
+# ---- telling ----
+
+
+def show(results):
+    for (place, test), by_provider in results.samples.items():
+        steady = all(h["steady"] for h in results.handovers if h["kept"] and (h["place"], h["test"]) == (place, test))
+        warning = "" if steady else ". NO STEADY ROUND: this proves nothing"
+        where = "both ranks on one host" if place == "one" else "on two hosts"
+        print(f"\n{test}, {TESTS[test][1]}, {where}{warning}")
+        here = [p for p in PROVIDERS if p in by_provider]
+        pairs = [("rustmx", "tcp"), ("rustmx", "raw"), ("tcp", "raw")]
+        pairs = [(a, b) for a, b in pairs if a in here and b in here]
+        rows = [["size", *here, *(f"{a}:{b}" for a, b in pairs)]]
+        for size in sorted({s for sizes in by_provider.values() for s in sizes}):
+            row = [human(size)]
+            for provider in here:
+                values = results.values(place, test, provider, size)
+                row.append(cell(statistics.median(values.values()) if values else None, 2 if test == "latency" else 0))
+            for a, b in pairs:
+                found = results.ratio(place, test, a, b, size)
+                row.append("{:.2f} ({:.2f}-{:.2f})".format(*found) if found else "-")
+            rows.append(row)
+        table(rows)
+    print("\nMedians of the kept rounds. a:b tells how many times as good a is as b: the median of the ratios within a round, the least and")
+    print("the most; above 1 is better, also for latency.")
+
+
+def record(results, options):
+    told = [
+        {"place": place, "test": test, "unit": TESTS[test][1], "providers": {
+            provider: [{"size": size, "median": statistics.median(rounds.values()), "rounds": list(rounds.values())}
+                       for size, rounds in sorted(sizes.items())] for provider, sizes in by_provider.items()},
+         "ratios": {f"{a}:{b}": {size: results.ratio(place, test, a, b, size) for size in by_provider[a]}
+                    for a, b in (("rustmx", "tcp"), ("rustmx", "raw"), ("tcp", "raw")) if a in by_provider and b in by_provider}}
+        for (place, test), by_provider in results.samples.items()
+    ]
+    return over.machine() | {
+        "rounds": options.rounds, "quick": options.quick, "lab": options.lab, "faults": options.fault, "results": told,
+        "handovers": results.handovers, "failures": {", ".join(where): why for where, why in results.failures.items()},
+    }
+
+
+def chosen(words):
+    words = {word for word in words.split(",") if word}
+    kinds = (tuple(PLACES), tuple(TESTS), PROVIDERS)
+    unknown = words - {name for names in kinds for name in names}
+    if unknown:
+        fail(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds for name in names)}")
+    return [[name for name in names if name in words] or list(names) for names in kinds]
+
+
+def parse():
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--lab", default="")
+    parser.add_argument("--fault", action="append", default=[])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
+    if options.rounds < 1:
+        fail("--rounds needs a number above 0")
+    options.chosen = chosen(options.only)
+    return options
+
+
+def main():
+    options = parse()
+    over.need_two_cores()
+    if "rustmx" in options.chosen[2] and not list(over.LIBRARIES.glob("*rustmx*fi.so")):
+        fail(f"no rustmx provider in {over.LIBRARIES}: leave out --no-build")
+    over.build(OUT, ("ompi5",), ("perf",), ("rawtcp",))
+    with over.Lab("--hosts", "2", *options.lab.split()) as lab:
+        for fault in options.fault:
+            kind, *words = fault.split()
+            lab.call(kind, "h2", *words)
+        results = Comparison(lab, options)
+        try:
+            results.measure(options.rounds)
+        except KeyboardInterrupt:
+            say("interrupted: what follows is what was measured until now")
+            results.failures["interrupted",] = "interrupted before all rounds were done"
+    text, written = over.write(OUT, record(results, options))
+    if options.json:
+        print(text)
+    else:
+        show(results)
+    say(f"written: target/compare-tcp/{written}")
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
