@@ -286,13 +286,13 @@ impl Endpoint {
         }
     }
 
-    /// Both called at once over the network. One call is enough: that of the smaller name. Whether that is ours; else ours is given up.
+    /// Both called at once over the network, and one call is enough. Whether it is ours; else ours is given up.
     fn crosses(&mut self, id: PeerId, own: &Name, from: &Name) -> bool {
         let peer = self.peers.get_mut(id);
         if !matches!(peer.contact, Contact::Calling { .. }) || peer.name.is_contact() {
             return false;
         }
-        let ours = own.to_bytes() < from.to_bytes();
+        let ours = Name::call_counts(&own.to_bytes(), &from.to_bytes());
         if !ours {
             for line in std::mem::take(&mut peer.lines) {
                 line.forget();

@@ -177,8 +177,8 @@ impl Endpoint {
             let peer = self.peers.get(id);
             match peer.contact {
                 Contact::Gone(_) | Contact::None => false,
-                Contact::Dialing { .. } | Contact::Calling { .. } => true,
-                Contact::Greeted => {
+                Contact::Dialing { .. } => true,
+                Contact::Calling { .. } | Contact::Greeted => {
                     let sending =
                         !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();
                     sending && peer.name.identity() != self.name.and_then(|n| n.identity())

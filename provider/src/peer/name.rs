@@ -122,6 +122,11 @@ impl Name {
         b
     }
 
+    /// Of two endpoints that call each other at once over the network, one call counts: whether it is that of the first.
+    pub fn call_counts(first: &[u8; NAME_LEN], second: &[u8; NAME_LEN]) -> bool {
+        first < second
+    }
+
     /// Whether the identity is still to be learnt.
     pub fn is_contact(&self) -> bool {
         self.flags & CONTACT != 0

@@ -5,6 +5,7 @@ use super::outgoing::{ENOUGH, Outgoing};
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
+use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
 use crate::sys::tcp;
@@ -50,9 +51,10 @@ struct Halves {
 
 impl Halves {
     /// Our ring is carried once both hellos are said: before, the other side may still call, too, and one of the two connections is given up.
-    fn start(&mut self) {
+    /// `at_once`: ours would not be, or there is no time left.
+    fn start(&mut self, at_once: bool) {
         if self.said_hello
-            && self.incoming.has_begun()
+            && (at_once || self.incoming.has_begun())
             && let Some(mine) = self.mine.take()
         {
             self.outgoing.carry(mine);
@@ -228,6 +230,7 @@ impl Connection {
         // What is not read when we go resets the connection, with what is still on its way; and only who reads sees that the other one is gone.
         self.read();
         let mut halves = self.halves.lock();
+        halves.start(true);
         self.send(&mut halves, true);
         halves.ended.is_some() || !halves.outgoing.has_work() && tcp::unacknowledged(&self.fd) == 0
     }
@@ -255,6 +258,11 @@ fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
     // Nobody rings it: frames wake by themselves.
     let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
     Ok(Box::new(Greeting { hello, segment, bell }))
+}
+
+/// Whether a call with this hello counts if the other side calls, too.
+fn wins(hello: &Hello) -> bool {
+    Name::from_bytes(&hello.to).is_ok_and(|to| to.is_contact() || Name::call_counts(&hello.from, &hello.to))
 }
 
 impl Wake for Connection {
@@ -286,7 +294,7 @@ impl Line for Connection {
         halves.outgoing.say(hello.as_bytes());
         halves.said_hello = true;
         halves.mine = Some(mine.clone());
-        halves.start();
+        halves.start(wins(hello));
         self.send(&mut halves, false);
         Ok(())
     }
@@ -300,7 +308,7 @@ impl Line for Connection {
         if let Some(theirs) = halves.theirs.take() {
             halves.incoming.begin(theirs, mine.clone());
         }
-        halves.start();
+        halves.start(false);
         self.send(&mut halves, false);
     }
 
