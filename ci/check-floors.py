@@ -215,7 +215,7 @@ def check_imports(report, source, floors, apart):
         top = path[0] if path else "*"
         here = source.module_at(position)
         if top == own:
-            if own in apart and len(here) > 1 and len(path) > 1 and path[1] != here[1] and (own, path[1]) in apart[own]:
+            if own in apart and len(here) > 1 and len(path) > 1 and path[1] != here[1] and (own, path[1]) in apart[own] and not floors.excepted(here, path):
                 report.violation("apart", where, f"`{own}::{here[1]}` uses `{'::'.join(path)}`")
         elif top not in floors.floor_of:
             # In a macro that is used elsewhere `$crate::…` may be any item; a module's name is a folder or file.

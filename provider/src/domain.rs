@@ -17,7 +17,6 @@ use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
-use crate::transport::doors::Machine;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -55,6 +54,7 @@ macro_rules! lend {
 mod counters;
 mod deferred;
 mod explain;
+mod machine;
 mod shared;
 mod sleep;
 
@@ -63,6 +63,7 @@ pub use explain::{Movement, Plan, Telling};
 pub use sleep::Nap;
 
 use deferred::Deferred;
+use machine::Machine;
 
 impl Domain {
     /// An empty domain.

@@ -36,7 +36,9 @@ pub enum Error {
     #[error("the peer's process ended or closed its endpoint")]
     PeerGone,
     /// The peer's host does not answer any more.
-    #[error("the peer's host does not answer any more: it is down, or the network between is (FI_RUSTMX_PEER_TIMEOUT sets how long that may last)")]
+    #[error(
+        "the peer's host does not answer any more: it is down, or the network between is (FI_RUSTMX_PEER_TIMEOUT sets how long that may last)"
+    )]
     Silent,
     /// The peer wrote something into shared memory that no rustmx writes; it was disconnected.
     #[error("the peer wrote garbage into its ring and was disconnected")]

@@ -67,7 +67,9 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read_back() {
-        for (text, ports, shown) in [("", None, ""), ("20000-20010", Some(20000..=20010), "20000-20010"), (" 7 ", Some(7..=7), "7-7")] {
+        for (text, ports, shown) in
+            [("", None, ""), ("20000-20010", Some(20000..=20010), "20000-20010"), (" 7 ", Some(7..=7), "7-7")]
+        {
             let (range, complaints) = PortRange::parse(text);
             assert_eq!((range.ports(), complaints.len(), range.to_string().as_str()), (ports, 0, shown));
         }

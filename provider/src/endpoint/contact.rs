@@ -263,7 +263,8 @@ impl Endpoint {
         if peer.link.is_none() {
             peer.reach = line.reach();
         } else if peer.reach != line.reach() {
-            self.log.warn(|| format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks"));
+            self.log
+                .warn(|| format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks"));
             line.turn_away(Refusal::Malformed);
             return;
         }

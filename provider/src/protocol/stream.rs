@@ -398,8 +398,7 @@ impl Protocol for Stream {
         }
         let streams = &mut *wire.streams;
         let (iov, asked) = (msg.iov.into(), promise == msg.len);
-        let s =
-            TxStream { iov, total: msg.len, sent: len, goal: promise, asked, under_way: 0, landed: false, req: *req };
+        let s = TxStream { iov, total: msg.len, sent: len, goal: promise, asked, under_way: 0, landed: false, req: *req };
         streams.tx.insert(id, s);
         if promise > len || promise == msg.len {
             streams.ready.push_back(id);

@@ -148,7 +148,8 @@ impl Selection {
     /// For peers on other hosts: no kernel that copies, nothing to map, and the network's own sizes.
     pub fn for_network(config: &Config) -> Selection {
         let said = config.says("tcp_eager_max");
-        let config = Config { cma: 1, lend: 2, eager_max: config.tcp_eager_max, ring_size: config.tcp_ring_size, ..config.clone() };
+        let config =
+            Config { cma: 1, lend: 2, eager_max: config.tcp_eager_max, ring_size: config.tcp_ring_size, ..config.clone() };
         let mut selection = Selection::new(&config, record_max(&config));
         for row in selection.rows.iter_mut().filter(|r| r.origin == Origin::Set && !said) {
             row.origin = Origin::Shipped;

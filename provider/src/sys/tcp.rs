@@ -208,9 +208,7 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
     let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes of `info`.
-    let done = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len)
-    };
+    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
     (done == 0).then_some(Health {
         waits: info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0,
         silent: info.tcpi_last_ack_recv,
@@ -265,9 +263,11 @@ mod tests {
     #[test]
     fn nobody_listens() {
         let port = own_address(&listen(([127, 0, 0, 1], 0).into()).expect("listen")).expect("name").port();
-        let refused = connect(([127, 0, 0, 1], port).into(), None, 0).and_then(|fd| loop {
-            if let done @ (Ok(true) | Err(_)) = connected(&fd) {
-                return done;
+        let refused = connect(([127, 0, 0, 1], port).into(), None, 0).and_then(|fd| {
+            loop {
+                if let done @ (Ok(true) | Err(_)) = connected(&fd) {
+                    return done;
+                }
             }
         });
         assert_eq!(refused, Err(Errno::CONNREFUSED));

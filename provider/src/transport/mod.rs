@@ -10,7 +10,6 @@
 //! Line    one conversation         greet(hello, memory) · lend(memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
 //! ```
 
-pub mod doors;
 pub mod link;
 pub mod local;
 pub mod tcp;

@@ -139,8 +139,7 @@ mod tests {
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
             (any::<u32>(), 1u32..1 << 20).prop_map(|(position, lines)| Body::Records { position, lines }),
-            (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32)
-                .prop_map(|(id, offset, len)| Body::Payload { id, offset, len }),
+            (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32).prop_map(|(id, offset, len)| Body::Payload { id, offset, len }),
             Just(Body::News),
             Just(Body::Goodbye),
         ]

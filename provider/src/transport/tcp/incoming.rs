@@ -12,12 +12,11 @@
 //! Nothing that is read from a head is believed: positions must follow each other, lines must fit into what the reader has given back,
 //! payload must belong to a message that was asked for and continue it.
 
+use super::mirror::Mirror;
 use super::{Bulk, Guesses};
-use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, gather_into, scatter_bytes, total_len, window};
-use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, LINE_WORDS, STATE, ring_lines};
-use crate::shm::stance::Stance;
+use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::HELLO_LEN;
@@ -41,20 +40,6 @@ pub(super) enum Stop {
     Ended,
     /// It wrote what no rustmx writes.
     Garbage,
-}
-
-/// The mirror of the other side's segment.
-struct Mirror {
-    theirs: SharedMem,
-    lines: SharedMem,
-    /// Our segment: what our reader has given back stands there.
-    mine: SharedMem,
-    count: u32,
-    /// Position behind the last line that came, and the line there.
-    position: u32,
-    at: u32,
-    /// Of a frame that is not all there: its first word.
-    withheld: u64,
 }
 
 /// A message that was asked for.
@@ -156,11 +141,7 @@ impl Incoming {
 
     /// The hello is done: frames follow, of a ring that `theirs` becomes the mirror of. `mine` is what the other side mirrors.
     pub fn begin(&mut self, theirs: SharedMem, mine: SharedMem) {
-        let count = ring_lines(theirs.bytes());
-        let lines = theirs.slice(CONTROL_LINES * LINE, count as usize * LINE);
-        // Whoever writes to the other side must hear of it each time: there is a system call to be made.
-        Stance { hot: true, nap: 1 }.show(&theirs);
-        self.mirror = Some(Mirror { theirs, lines, mine, count, position: 0, at: 0, withheld: 0 });
+        self.mirror = Some(Mirror::new(theirs, mine));
         self.at = At::Head(0);
     }
 
@@ -349,8 +330,7 @@ impl Incoming {
         self.scratch.read_bytes(0, &mut bytes);
         let frame = Frame::parse(bytes).map_err(|_| Stop::Garbage)?;
         let Some(mirror) = &mut self.mirror else { return Err(Stop::Garbage) };
-        mirror.theirs.word(CONSUMED).store(u64::from(frame.consumed), Ordering::Release);
-        mirror.theirs.word(CREDIT).store(frame.credit, Ordering::Relaxed);
+        mirror.hear(&frame);
         self.at = match frame.body {
             Body::Records { position, lines } => {
                 if position != mirror.position || lines > mirror.room() {
@@ -366,7 +346,7 @@ impl Incoming {
             }
             Body::News => At::Head(0),
             Body::Goodbye => {
-                mirror.theirs.word(STATE).store(CLOSED, Ordering::Release);
+                mirror.close();
                 self.said_goodbye = true;
                 At::Head(0)
             }
@@ -472,54 +452,5 @@ impl Incoming {
             At::Payload { len, got, .. } => len - got,
             At::Hello(_) | At::Head(_) | At::Waiting { .. } => 0,
         }
-    }
-}
-
-impl Mirror {
-    /// Lines that may come: what the reader has given back, and the one that stays free.
-    fn room(&self) -> u32 {
-        let consumed = self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32;
-        (self.count - 1).saturating_sub(self.position.wrapping_sub(consumed))
-    }
-
-    /// The places of `bytes` bytes from byte `from` of the next frame on.
-    fn name<'a>(&'a self, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
-        let end = self.lines.bytes();
-        let at = (self.at as usize * LINE + from) % end;
-        let first = bytes.min(end - at);
-        pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
-    }
-
-    /// Whether the reader has read all that came.
-    fn is_drained(&self) -> bool {
-        self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32 == self.position
-    }
-
-    fn word(&self, line: u32) -> &core::sync::atomic::AtomicU64 {
-        self.lines.word(line as usize * LINE_WORDS)
-    }
-
-    /// The frame at hand is not all there: nobody sees its beginning.
-    fn withhold(&mut self) {
-        let word = self.word(self.at).load(Ordering::Relaxed);
-        self.withheld |= word;
-        self.clear_head();
-    }
-
-    /// Where the reader looks is nothing.
-    fn clear_head(&mut self) {
-        self.word(self.at).store(0, Ordering::Relaxed);
-    }
-
-    /// The next `lines` lines are all there.
-    fn show(&mut self, lines: u32) {
-        let behind = (self.at + lines) % self.count;
-        self.word(behind).store(0, Ordering::Relaxed);
-        let head = self.word(self.at);
-        let word = head.load(Ordering::Relaxed) | self.withheld;
-        head.store(word, Ordering::Release);
-        self.withheld = 0;
-        self.position = self.position.wrapping_add(lines);
-        self.at = behind;
     }
 }

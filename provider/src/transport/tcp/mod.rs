@@ -22,9 +22,13 @@
 //! | `mod.rs` | the listener, calls, whose turn it is |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
+//! | `guesses.rs` | whether guessing where bytes belong pays |
+//! | `mirror.rs` | the other side's ring as it is here |
 
 mod connection;
+mod guesses;
 mod incoming;
+mod mirror;
 mod outgoing;
 #[cfg(test)]
 mod tests;
@@ -35,6 +39,8 @@ use crate::peer::name::Name;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
+pub use guesses::Guesses;
+
 use connection::Connection;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -70,42 +76,6 @@ pub struct Terms {
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
-}
-
-/// Guesses of where the next bytes belong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guesses {
-    /// So many were right.
-    pub right: u64,
-    /// So many were wrong: their bytes were copied once more.
-    pub wrong: u64,
-    /// Wrong ones in a row.
-    streak: u32,
-    /// Reads for which nothing is guessed.
-    pause: u32,
-}
-
-impl Guesses {
-    fn note(&mut self, right: bool) {
-        if right {
-            self.right += 1;
-            self.streak = 0;
-        } else {
-            self.wrong += 1;
-            self.streak = (self.streak + 1).min(8);
-            self.pause = 1 << self.streak;
-        }
-    }
-
-    /// Whether the next read is to guess.
-    fn pays(&self) -> bool {
-        self.pause == 0
-    }
-
-    /// A read begins.
-    fn turn(&mut self) {
-        self.pause = self.pause.saturating_sub(1);
-    }
 }
 
 /// What the connections of one endpoint share.

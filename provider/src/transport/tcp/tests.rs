@@ -343,7 +343,7 @@ proptest! {
         for _ in 0..1000 {
             scene.b.connection.read();
             if let Reply::Refused(why) = scene.b.connection.hear() {
-                prop_assert_eq!(why, crate::Error::Corrupt);
+                prop_assert_eq!(why, crate::error::Error::Corrupt);
                 return Ok(());
             }
             prop_assert!(scene.b.link.peek().is_ok_and(|r| r.is_none()), "a record of garbage");

@@ -1,8 +1,5 @@
 //! The venue of a real machine: abstract sockets for peers of this host, TCP for the others, behind one door.
 
-use super::local::Local;
-use super::tcp::{Tcp, Terms};
-use super::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Log;
@@ -12,6 +9,9 @@ use crate::shm::{bell, segment};
 use crate::sys::interfaces::{self, Interface};
 use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
+use crate::transport::local::Local;
+use crate::transport::tcp::{Tcp, Terms};
+use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::net::{IpAddr, UdpSocket};
@@ -50,7 +50,9 @@ impl Machine {
             None => match &self.iface {
                 Some(iface) => {
                     let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
-                    self.log.warn(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+                    self.log.warn(|| {
+                        format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", "))
+                    });
                     Err(Error::Invalid)
                 }
                 None => Ok((IpAddr::from([127, 0, 0, 1]), 0)),

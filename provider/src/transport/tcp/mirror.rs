@@ -1,0 +1,92 @@
+//! The other side's ring as it is here: a private copy, written by the connection, read by the engine as if the peer were on this host.
+
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::SharedMem;
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, LINE_WORDS, STATE, ring_lines};
+use crate::shm::stance::Stance;
+use crate::sys::tcp::Piece;
+use crate::wire::frame::Frame;
+use smallvec::SmallVec;
+
+/// The mirror of the other side's segment.
+pub(super) struct Mirror {
+    pub theirs: SharedMem,
+    lines: SharedMem,
+    /// Our segment: what our reader has given back stands there.
+    mine: SharedMem,
+    pub count: u32,
+    /// Position behind the last line that came, and the line there.
+    pub position: u32,
+    pub at: u32,
+    /// Of a frame that is not all there: its first word.
+    withheld: u64,
+}
+
+impl Mirror {
+    /// The private copy of a segment that `theirs` is, next to our own.
+    pub fn new(theirs: SharedMem, mine: SharedMem) -> Mirror {
+        let count = ring_lines(theirs.bytes());
+        let lines = theirs.slice(CONTROL_LINES * LINE, count as usize * LINE);
+        // Whoever writes to the other side must hear of it each time: there is a system call to be made.
+        Stance { hot: true, nap: 1 }.show(&theirs);
+        Mirror { theirs, lines, mine, count, position: 0, at: 0, withheld: 0 }
+    }
+
+    /// A head came: what the other side has read of ours, and how much more it takes.
+    pub fn hear(&self, frame: &Frame) {
+        self.theirs.word(CONSUMED).store(u64::from(frame.consumed), Ordering::Release);
+        self.theirs.word(CREDIT).store(frame.credit, Ordering::Relaxed);
+    }
+
+    /// The other side has closed in good order.
+    pub fn close(&self) {
+        self.theirs.word(STATE).store(CLOSED, Ordering::Release);
+    }
+
+    /// Lines that may come: what the reader has given back, and the one that stays free.
+    pub fn room(&self) -> u32 {
+        let consumed = self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32;
+        (self.count - 1).saturating_sub(self.position.wrapping_sub(consumed))
+    }
+
+    /// The places of `bytes` bytes from byte `from` of the next frame on.
+    pub fn name<'a>(&'a self, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        let end = self.lines.bytes();
+        let at = (self.at as usize * LINE + from) % end;
+        let first = bytes.min(end - at);
+        pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
+    }
+
+    /// Whether the reader has read all that came.
+    pub fn is_drained(&self) -> bool {
+        self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32 == self.position
+    }
+
+    fn word(&self, line: u32) -> &core::sync::atomic::AtomicU64 {
+        self.lines.word(line as usize * LINE_WORDS)
+    }
+
+    /// The frame at hand is not all there: nobody sees its beginning.
+    pub fn withhold(&mut self) {
+        let word = self.word(self.at).load(Ordering::Relaxed);
+        self.withheld |= word;
+        self.clear_head();
+    }
+
+    /// Where the reader looks is nothing.
+    pub fn clear_head(&mut self) {
+        self.word(self.at).store(0, Ordering::Relaxed);
+    }
+
+    /// The next `lines` lines are all there.
+    pub fn show(&mut self, lines: u32) {
+        let behind = (self.at + lines) % self.count;
+        self.word(behind).store(0, Ordering::Relaxed);
+        let head = self.word(self.at);
+        let word = head.load(Ordering::Relaxed) | self.withheld;
+        head.store(word, Ordering::Release);
+        self.withheld = 0;
+        self.position = self.position.wrapping_add(lines);
+        self.at = behind;
+    }
+}
