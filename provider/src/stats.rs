@@ -65,6 +65,10 @@ counters! {
     lost;
     /// Cores given up by idle polls.
     yields;
+    /// Reads from the network of which part was put where it was guessed to belong, and did.
+    guessed;
+    /// The same, and it did not: those bytes were copied once more.
+    misguessed;
 }
 
 impl Stats {

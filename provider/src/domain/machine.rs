@@ -161,6 +161,10 @@ impl Door for Doors {
         self.tcp.as_ref().is_some_and(|tcp| tcp.has_connections())
     }
 
+    fn guesses(&self) -> (u64, u64) {
+        self.tcp.as_ref().map_or((0, 0), Tcp::guesses)
+    }
+
     fn arm(&mut self) {
         if let Some(tcp) = &self.tcp
             && !self.nested

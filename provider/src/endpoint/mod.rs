@@ -309,6 +309,7 @@ impl Endpoint {
     /// What it did so far.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats;
+        (stats.guessed, stats.misguessed) = self.door.as_ref().map_or((0, 0), |door| door.guesses());
         for id in self.peers.ids() {
             let peer = self.peers.get(id);
             peer.tally.add_to(&mut stats, self.table(peer.reach));

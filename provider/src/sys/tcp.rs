@@ -132,6 +132,11 @@ pub enum Piece<'a> {
 }
 
 impl Piece<'_> {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Its bytes.
     pub fn len(&self) -> usize {
         match self {
@@ -152,7 +157,7 @@ impl Piece<'_> {
 pub const MAX_PIECES: usize = 64;
 
 fn message(pieces: &[Piece<'_>], slices: &mut SmallVec<[libc::iovec; 8]>) -> libc::msghdr {
-    slices.extend(pieces.iter().take(MAX_PIECES).filter(|p| p.len() != 0).map(Piece::slice));
+    slices.extend(pieces.iter().take(MAX_PIECES).filter(|p| !p.is_empty()).map(Piece::slice));
     // SAFETY: a msghdr of zeros is one without name, control data and flags.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = slices.as_mut_ptr();

@@ -91,6 +91,11 @@ pub trait Door: Send {
         false
     }
 
+    /// Reads of which part was put where it was guessed to belong, rightly and wrongly.
+    fn guesses(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
 

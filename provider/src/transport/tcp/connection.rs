@@ -349,6 +349,7 @@ impl Line for Connection {
         // The application's memory is its own again.
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
+        self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing = Outgoing::new();
         halves.incoming = Incoming::new();
     }

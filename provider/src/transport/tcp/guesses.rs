@@ -14,6 +14,12 @@ pub struct Guesses {
 }
 
 impl Guesses {
+    /// Adds those of a connection that is no more.
+    pub(super) fn add(&mut self, other: Guesses) {
+        self.right += other.right;
+        self.wrong += other.wrong;
+    }
+
     /// Counts one.
     pub(super) fn note(&mut self, right: bool) {
         if right {

@@ -39,9 +39,8 @@ use crate::peer::name::Name;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
-pub use guesses::Guesses;
-
 use connection::Connection;
+use guesses::Guesses;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,6 +85,8 @@ struct Office {
     /// Connections that have something to send.
     dirty: Mutex<Vec<u32>>,
     patience: u64,
+    /// Of connections that are no more.
+    guesses: Mutex<Guesses>,
 }
 
 struct Stranger {
@@ -125,7 +126,13 @@ impl Tcp {
             _ => Error::NoResources,
         })?;
         poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        let office = Office { poller, turn: AtomicU64::new(1), dirty: Mutex::new(Vec::new()), patience: terms.patience };
+        let office = Office {
+            poller,
+            turn: AtomicU64::new(1),
+            dirty: Mutex::new(Vec::new()),
+            patience: terms.patience,
+            guesses: Mutex::default(),
+        };
         Ok(Tcp {
             office: Arc::new(office),
             listener,
@@ -352,13 +359,11 @@ impl Tcp {
         all
     }
 
-    /// Where guesses stand, over all connections.
-    pub fn guesses(&self) -> Guesses {
-        let live = self.connections.iter().filter_map(|(_, weak)| weak.upgrade());
-        live.fold(Guesses::default(), |sum, connection| {
-            let g = connection.guesses();
-            Guesses { right: sum.right + g.right, wrong: sum.wrong + g.wrong, ..sum }
-        })
+    /// Guesses that were right and wrong, on all connections that there are and were.
+    pub fn guesses(&self) -> (u64, u64) {
+        let live = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).map(|connection| connection.guesses());
+        let past = self.office.guesses.lock();
+        live.fold((past.right, past.wrong), |sum, g| (sum.0 + g.right, sum.1 + g.wrong))
     }
 }
 

@@ -34,7 +34,13 @@ fn sockets() -> [OwnedFd; 2] {
 
 fn office() -> Arc<Office> {
     let poller = Poller::new().expect("poller");
-    Arc::new(Office { poller, turn: AtomicU64::new(1), dirty: Mutex::new(Vec::new()), patience: 10_000 })
+    Arc::new(Office {
+        poller,
+        turn: AtomicU64::new(1),
+        dirty: Mutex::new(Vec::new()),
+        patience: 10_000,
+        guesses: Mutex::default(),
+    })
 }
 
 fn connection(fd: OwnedFd) -> Arc<Connection> {
