@@ -134,6 +134,8 @@ table! {
         tcp_ring_size: Kind::Bytes, 128 << 10, 8 << 10, 1 << 20;
         /// Longest message to another host that travels as one record; longer ones go from buffer to buffer once the receiver has one.
         tcp_eager_max: Kind::Bytes, 8 << 10, 232, 60 << 10;
+        /// Payload bytes one peer on another host may leave unmatched at a receiver: as much leaves without being asked for.
+        tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
         peer_timeout: Kind::Millis, 10_000, 1_000, 3_600_000;
     }

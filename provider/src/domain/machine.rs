@@ -161,6 +161,10 @@ impl Door for Doors {
         self.tcp.as_ref().is_some_and(|tcp| tcp.has_connections())
     }
 
+    fn is_held_up(&self) -> bool {
+        self.tcp.as_ref().is_some_and(Tcp::is_held_up)
+    }
+
     fn guesses(&self) -> (u64, u64) {
         self.tcp.as_ref().map_or((0, 0), Tcp::guesses)
     }

@@ -106,8 +106,10 @@ impl Endpoint {
         })?;
         let peer = self.peers.get_mut(id);
         peer.segment = Some(handed);
-        let link = Link::new(mem, self.config.eager_window);
-        peer.link = Some(if reach == Reach::Network { link.far() } else { link });
+        peer.link = Some(match reach {
+            Reach::Host => Link::new(mem, self.config.eager_window),
+            Reach::Network => Link::new(mem, self.config.tcp_window).far(),
+        });
         Ok(())
     }
 

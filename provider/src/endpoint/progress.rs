@@ -30,6 +30,9 @@ impl Endpoint {
         let mut work = 0;
         if self.poll.network {
             work += self.turn_network(out);
+            if self.door.as_ref().is_some_and(|door| door.is_held_up()) {
+                work += self.drain_hot(out) + self.turn_network(out);
+            }
         }
         // One load a ring and no branch: most turns find nothing.
         let news = self.poll.hot.iter().fold(0, |news, watch| news | watch.word.get().load(Ordering::Relaxed));

@@ -99,6 +99,11 @@ pub trait Door: Send {
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
 
+    /// Whether something can be read further once the endpoint has read what is in its rings.
+    fn is_held_up(&self) -> bool {
+        false
+    }
+
     /// The endpoint closes: sends what is left. Whether it is out of this process's hands.
     fn part(&mut self) -> bool {
         true

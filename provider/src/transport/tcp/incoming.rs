@@ -260,7 +260,10 @@ impl Incoming {
             (Guess::Payload { id, .. }, At::Payload { id: other, .. }) => id == other,
             _ => false,
         };
-        self.guesses.note(right);
+        // Behind news another head follows, which is nobody's mistake.
+        if !matches!(self.at, At::Head(_)) {
+            self.guesses.note(right);
+        }
         let kept = if right { rest.min(self.body_left()) } else { 0 };
         let mut carried = std::mem::take(&mut self.carried);
         // The clean-up copy.

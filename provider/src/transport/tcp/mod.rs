@@ -221,6 +221,11 @@ impl Tcp {
         work + self.look(now, events)
     }
 
+    /// Whether payload waits for the engine to read its envelope.
+    pub fn is_held_up(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// Reads a connection. Whether there was anything.
     fn read(&mut self, connection: &Connection, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read();

@@ -60,6 +60,7 @@ struct Ring {
     at: u32,
     count: u32,
     told: (u32, u64),
+    window: u64,
     said_goodbye: bool,
 }
 
@@ -110,7 +111,7 @@ impl Outgoing {
         let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
         let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
         let walk = Consumer::new(lines.clone(), count);
-        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, said_goodbye: false });
+        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, window: told.1, said_goodbye: false });
     }
 
     /// Payload to be sent when its turn comes.
@@ -129,12 +130,12 @@ impl Outgoing {
         self.ring.as_mut().map_or(0, |r| r.waiting() as usize * LINE)
     }
 
-    /// What the other side is to know of what we read, and does not: a quarter of the ring or of the window at least (`much`), or anything.
+    /// What the other side is to know of what we read, and does not: a quarter of the ring or half of the window at least (`much`), or anything.
     pub fn owes(&self, much: bool) -> bool {
         self.ring.as_ref().is_some_and(|r| {
             let (consumed, credit) = r.now();
             let (lines, bytes) = (consumed.wrapping_sub(r.told.0), credit - r.told.1);
-            if much { lines >= r.count / 4 || bytes >= 32 << 10 } else { lines > 0 || bytes > 0 }
+            if much { lines >= r.count / 4 || bytes >= r.window / 2 } else { lines > 0 || bytes > 0 }
         })
     }
 
