@@ -3,6 +3,8 @@
 use super::local::Local;
 use super::tcp::{Tcp, Terms};
 use super::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
+use crate::cache::Oversight;
+use crate::cache::own::OwnMemory;
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Log;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 /// This machine, as far as a configuration lets it be used.
 pub struct Machine {
     shm: bool,
+    oversight: Oversight,
     network: bool,
     iface: Option<String>,
     terms: Terms,
@@ -31,11 +34,17 @@ impl Machine {
     pub fn new(config: &Config, log: Log) -> Machine {
         Machine {
             shm: config.shm != 0,
+            oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
             terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
             log,
         }
+    }
+
+    /// Who tells its doors what becomes of memory that they lend. **For tests only**, which show that without the monitor bytes are wrong.
+    pub fn overseen(self, oversight: Oversight) -> Machine {
+        Machine { oversight, ..self }
     }
 
     /// The address that others are told: that of the service, of the interface that the user names, or the best.
@@ -88,7 +97,7 @@ impl Venue for Machine {
             self.log.info(|| format!("other hosts reach this endpoint at {} port {}", place.ip, place.port));
         }
         let (tcp, place) = network.unzip();
-        Ok(Box::new(Doors { local, tcp, place, shm: self.shm }))
+        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, memory: OwnMemory::new(self.oversight) }))
     }
 
     fn random(&self) -> u64 {
@@ -102,6 +111,7 @@ struct Doors {
     tcp: Option<Tcp>,
     place: Option<Place>,
     shm: bool,
+    memory: OwnMemory,
 }
 
 /// Whether an address is one of this host's: the kernel lets us bind to it.
@@ -186,11 +196,15 @@ impl Door for Doors {
         Some(self.local.as_fd())
     }
 
-    fn lendable(&mut self, address: usize) -> Option<Lendable> {
-        self.local.lendable(address)
+    fn lendable(&mut self, address: usize, len: usize) -> Option<Lendable> {
+        self.memory.at(address, len)
     }
 
     fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
-        self.local.lend(memory, writable)
+        self.memory.open(memory, writable).map(Handed::Descriptor)
+    }
+
+    fn ended(&mut self) -> Option<u32> {
+        self.memory.ended()
     }
 }
