@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 /// Bytes in front of what is lent: it does not begin where its file does.
 pub const LEAD: usize = 8192;
+/// Bytes of an arena, unless a buffer needs more.
 const BYTES: usize = 96 << 10;
 
 /// A stretch of an engine's memory.
 pub struct Arena {
     heap: Arc<Heap>,
+    bytes: usize,
     used: usize,
     /// What it is called now; 0: it is not lendable any more.
     pub number: u32,
@@ -21,14 +23,17 @@ pub struct Arena {
 }
 
 impl Arena {
-    pub fn new(number: u32, writable: bool) -> Arena {
-        Arena { heap: Heap::new(LEAD + BYTES), used: 0, number, writable }
+    /// With room for `bytes`.
+    pub fn new(number: u32, writable: bool, bytes: usize) -> Arena {
+        let bytes = bytes.next_multiple_of(4096).max(BYTES);
+        Arena { heap: Heap::new(LEAD + bytes), bytes, used: 0, number, writable }
     }
 
     /// A piece with these bytes in it, if there is room.
     pub fn carve(&mut self, bytes: &[u8]) -> Option<Buf> {
         let at = self.used;
-        self.used = at.checked_add(bytes.len()).filter(|end| *end <= BYTES)?;
+        let end = at.checked_add(bytes.len()).filter(|end| *end <= self.bytes)?;
+        self.used = end;
         let mut piece = Buf::Piece(self.heap.clone(), LEAD + at, bytes.len());
         piece.copy_from_slice(bytes);
         Some(piece)
@@ -37,9 +42,9 @@ impl Arena {
     /// As its door tells of it.
     pub fn lendable(&self, address: usize) -> Option<Lendable> {
         let base = self.heap.base().as_ptr() as usize + LEAD;
-        let is_it = self.number != 0 && (base..base + BYTES).contains(&address);
+        let is_it = self.number != 0 && (base..base + self.bytes).contains(&address);
         let Arena { number, writable, .. } = *self;
-        is_it.then_some(Lendable { number, base, offset: LEAD as u64, length: BYTES as u64, writable })
+        is_it.then_some(Lendable { number, base, offset: LEAD as u64, length: self.bytes as u64, writable })
     }
 
     /// All of its file.

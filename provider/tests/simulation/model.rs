@@ -172,6 +172,8 @@ pub fn size(rng: &mut Rng) -> usize {
         2 => rng.range(65, 260),
         3 => rng.range(260, 4200),
         4 => rng.range(1000, 20_000),
+        // More than the receiver copies in a turn, so that the sender gets its part.
+        _ if rng.one_in(12) => rng.range(270_000, 600_000),
         _ => rng.range(20_000, 90_000) >> rng.below(4),
     }
 }

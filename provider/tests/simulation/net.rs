@@ -318,7 +318,7 @@ impl Net {
         }
         let writable = !self.rng.one_in(4);
         let place = &mut self.places[node];
-        place.arenas.push(Arena::new(place.next, writable));
+        place.arenas.push(Arena::new(place.next, writable, bytes.len()));
         place.next += 1;
         place.arenas.last_mut().and_then(|arena| arena.carve(&bytes)).unwrap_or(Buf::Own(bytes))
     }
