@@ -87,6 +87,20 @@ fn into_mappings() {
     });
 }
 
+/// Who does not want to write what is lent to him reads it: the one has nothing to do with the other.
+#[test]
+fn who_does_not_write_still_reads() {
+    let _dog = watchdog("still_reads", 60);
+    alone("plain::who_does_not_write_still_reads", || {
+        let (mut a, mut b) = pair(Config { lend: 1, ..forced() }, forced());
+        let [(_one, _my_one, from), (_two, _my_two, into)] = [long(false), long(false)];
+        (0..4).for_each(|round| message(&mut a, &mut b, from, bytes(into, LONG), round));
+        assert_eq!((a.stats().mapped, a.stats().stored), (3, 0));
+        (0..4).for_each(|round| message(&mut b, &mut a, into, bytes(from, LONG), round));
+        assert!(b.stats().mapped >= 3, "{:?}", b.stats());
+    });
+}
+
 #[test]
 fn in_pieces() {
     let _dog = watchdog("pieces", 60);
