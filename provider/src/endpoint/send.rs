@@ -14,8 +14,8 @@ use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::{Pick, Selection};
-use crate::transport::{Door, Reach};
 use crate::transport::link::Corrupt;
+use crate::transport::{Door, Reach};
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
 

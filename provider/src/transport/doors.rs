@@ -59,7 +59,9 @@ impl Machine {
             None => match &self.iface {
                 Some(iface) => {
                     let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
-                    self.log.warn(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+                    self.log.warn(|| {
+                        format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", "))
+                    });
                     Err(Error::Invalid)
                 }
                 None => Ok((IpAddr::from([127, 0, 0, 1]), 0)),

@@ -22,10 +22,8 @@ use common::{Msg, Node, Want, all_ok, attr, pattern, run};
 use rustmx::cache::Oversight;
 use rustmx::config::force::Forced;
 use rustmx::sys::clock::Clock;
-use rustmx::sys::host;
-use rustmx::transport::Door;
-use rustmx::transport::local::Local;
-use rustmx::{Config, Domain, Error, Log, Name, Venue};
+use rustmx::transport::doors::Machine;
+use rustmx::{Config, Domain, Log};
 use std::sync::Arc;
 
 /// Without the kernel's copies, and shared wherever that can be: what is copied in mapped memory is what `mapped`, `fetched` and `stored` count.
@@ -33,21 +31,10 @@ fn forced() -> Config {
     Config { cma: 1, protocol: Forced::parse("mapped").0, ..Config::default() }
 }
 
-/// This host, with doors that are told of changes or not.
-struct Overseen(Oversight);
-
-impl Venue for Overseen {
-    fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
-        Ok(Box::new(Local::open(name)?.overseen(self.0)))
-    }
-
-    fn random(&self) -> u64 {
-        host::random()
-    }
-}
-
+/// A node whose door is told of changes to memory, or not.
 fn node(config: Config, oversight: Oversight) -> Node {
-    Node::enabled(Domain::at_venue(Arc::new(config), Log::silent(), Clock::machine(), Arc::new(Overseen(oversight))), attr())
+    let venue = Arc::new(Machine::new(&config, Log::silent()).overseen(oversight));
+    Node::enabled(Domain::at_venue(Arc::new(config), Log::silent(), Clock::machine(), venue), attr())
 }
 
 /// A pair that has answered each other.
