@@ -42,7 +42,7 @@ fn until_mapped(a: &mut Node, b: &mut Node, from: usize, into: &mut [u8]) {
 
 #[test]
 fn part_of_a_file_wherever_it_is() {
-    let _dog = watchdog("part", 60);
+    let _dog = watchdog("part", 180);
     alone("plain::part_of_a_file_wherever_it_is", || {
         let (mut a, mut b) = pair(forced(), forced());
         let mut into = vec![0; N];
@@ -75,7 +75,7 @@ fn part_of_a_file_wherever_it_is() {
 /// From such memory into such memory: then both copy.
 #[test]
 fn into_mappings() {
-    let _dog = watchdog("into", 60);
+    let _dog = watchdog("into", 180);
     alone("plain::into_mappings", || {
         let (mut a, mut b) = pair(forced(), forced());
         let [(_one, _my_one, from), (_two, _my_two, into)] = [long(false), long(false)];
@@ -90,7 +90,7 @@ fn into_mappings() {
 /// Who does not want to write what is lent to him reads it: the one has nothing to do with the other.
 #[test]
 fn who_does_not_write_still_reads() {
-    let _dog = watchdog("still_reads", 60);
+    let _dog = watchdog("still_reads", 180);
     alone("plain::who_does_not_write_still_reads", || {
         let (mut a, mut b) = pair(Config { lend: 1, ..forced() }, forced());
         let [(_one, _my_one, from), (_two, _my_two, into)] = [long(false), long(false)];
@@ -103,7 +103,7 @@ fn who_does_not_write_still_reads() {
 
 #[test]
 fn in_pieces() {
-    let _dog = watchdog("pieces", 60);
+    let _dog = watchdog("pieces", 180);
     alone("plain::in_pieces", || {
         let (mut a, mut b) = pair(forced(), forced());
         let to_b = a.knows(&b);
@@ -135,7 +135,7 @@ fn in_pieces() {
 
 #[test]
 fn what_seals_and_protection_say() {
-    let _dog = watchdog("seals", 60);
+    let _dog = watchdog("seals", 180);
     alone("plain::what_seals_and_protection_say", || {
         let mut into = vec![0; N];
         // Who could get shorter is lent to nobody.
@@ -183,7 +183,7 @@ fn mappings() -> usize {
 /// What is unmapped is let go of by the peer, so there is no end to what can be lent in turn; and neither keeps the memory.
 #[test]
 fn what_is_unmapped_is_recalled() {
-    let _dog = watchdog("recalled", 60);
+    let _dog = watchdog("recalled", 180);
     alone("plain::what_is_unmapped_is_recalled", || {
         let (mut a, mut b) = pair(forced(), forced());
         let (mut into, mut most) = (vec![0; N], 0);
@@ -210,7 +210,7 @@ fn what_is_unmapped_is_recalled() {
 /// The program may not do this; the peer reads the file, and comes to no harm.
 #[test]
 fn what_is_unmapped_during_a_message() {
-    let _dog = watchdog("during", 60);
+    let _dog = watchdog("during", 180);
     alone("plain::what_is_unmapped_during_a_message", || {
         // Only to be read: the sender itself does not look at its buffer again.
         let (mut a, mut b) = pair(Config { lend: 1, ..forced() }, forced());
@@ -245,7 +245,7 @@ fn what_is_unmapped_during_a_message() {
 /// Holes are zeroes, whenever they are made.
 #[test]
 fn what_is_emptied_during_a_message() {
-    let _dog = watchdog("emptied", 60);
+    let _dog = watchdog("emptied", 180);
     alone("plain::what_is_emptied_during_a_message", || {
         let (mut a, mut b) = pair(Config { lend: 1, ..forced() }, forced());
         let to_b = a.knows(&b);
