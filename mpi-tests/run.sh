@@ -22,7 +22,7 @@
 #   --help
 #
 # Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
-# finalize finalize_first objects perf imb (perf: the benchmark of that name, every byte verified; imb:
+# finalize finalize_first mappings objects perf imb (perf: the benchmark of that name, every byte verified; imb:
 # Intel's benchmarks, on Intel MPI and MPICH only).
 #
 # All of them make sense over hosts, where `native` is what an MPI takes there by itself. Only --heap does not go with
@@ -43,7 +43,7 @@ built=$root/target/mpi-tests
 
 all_mpis=(ompi4 ompi5 mpich impi)
 all_programs=(pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
-  finalize finalize_first objects perf imb)
+  finalize finalize_first mappings objects perf imb)
 
 mpis=("${all_mpis[@]}")
 programs=("${all_programs[@]}")
@@ -311,10 +311,15 @@ expected_line() {
   esac
 }
 
-# mapped LOG PROGRAM: true if messages went by mapped memory, for the programs whose long ones are in blocks of malloc.
+# mapped LOG PROGRAM: true if messages went by mapped memory, for the programs whose long ones are in blocks of malloc (with the heap) or in
+# files that they map by themselves (where the kernel tells of changes to these).
 mapped() {
-  case $2 in pingpong | sendmodes | collectives) ;; *) return 0 ;; esac
-  grep -qE '^rustmx stats:.* mapped=[1-9]' "$1"
+  case $2 in
+    mappings) ! grep -q '^no userfaultfd' "$1.out" || return 0 ;;
+    pingpong | sendmodes | collectives) [ -n "$heap" ] || return 0 ;;
+    *) return 0 ;;
+  esac
+  grep -qE '^rustmx stats:.* mapped=[1-9]' "$1.err"
 }
 
 # used_rustmx LOG NP: true if every rank moved messages over rustmx, according to the line that
@@ -374,7 +379,7 @@ run_one() {
   [ "$hosts" = 1 ] || [ -z "$why" ] || "${netlab[@]}" kill all
   if [ -z "$why" ] && [ "$provider" = rustmx ]; then
     used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
-    [ -z "$heap" ] || mapped "$log.err" "$program" || why="no message went by mapped memory"
+    mapped "$log" "$program" || why="no message went by mapped memory"
   fi
   local line="$mpi np=$np$([ "$hosts" = 1 ] || echo " hosts=$hosts") $program $((tenths / 10)).$((tenths % 10))s"
   if [ -z "$why" ]; then

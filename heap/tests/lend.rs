@@ -7,8 +7,12 @@ mod support;
 
 use common::{Deadline, Msg, Node, Rng, Want, all_ok, attr, pattern, process, run, seg, watchdog};
 use rustmx::config::force::Forced;
+use rustmx::mem::shared::{Backing, SharedMem};
+use rustmx::sys::memfd::{self, Mapping};
+use rustmx::wire::loan::MOST;
 use rustmx::{Config, OpFlags, Telling};
 use std::process::Command;
+use std::sync::Arc;
 
 /// Whether this process has the heap. If not, the test is run again in one that has it, and that one's word is taken.
 fn preloaded(test: &str) -> bool {
@@ -222,27 +226,55 @@ fn blocks_that_come_and_go() {
     assert!(a.stats().mapped >= 400);
 }
 
-/// A heap of many small arenas: what is lent has an end, and messages out of the rest go otherwise.
+/// What is lent has an end: arenas of the heap, then files that the program maps, more together than a peer takes. What is beyond goes otherwise, until
+/// something is not lent any more.
 #[test]
-fn more_arenas_than_can_be_lent() {
-    if !preloaded("more_arenas_than_can_be_lent") {
+fn more_than_can_be_lent() {
+    const EACH: usize = 40;
+    const N: usize = 5 * 4096;
+    if !preloaded("more_than_can_be_lent") {
         return;
     }
-    let _dog = watchdog("arenas", 60);
+    let _dog = watchdog("more_than_can_be_lent", 60);
     let (mut a, mut b) = pair(forced(), forced());
-    let to_b = a.knows(&b);
     // Each is longer than an arena, so each gets its own; only the pages in use are ever there.
-    let mut blocks: Vec<Vec<u8>> = (0..70).map(|_| Vec::with_capacity((1 << 30) + 4096)).collect();
+    let mut blocks: Vec<Vec<u8>> = (0..EACH).map(|_| Vec::with_capacity((1 << 30) + 4096)).collect();
     for (i, block) in blocks.iter_mut().enumerate() {
-        block.extend(pattern(20_000, i));
-        let mut into = vec![0u8; 20_000];
-        b.recv(Want::tag(5), &mut into).expect("recv");
-        a.send(Msg::new(to_b, 5), block).expect("send");
-        let got = run(&mut [&mut a, &mut b], &[1, 1]);
-        assert!(all_ok(&got[0]) + all_ok(&got[1]) == 2 && into == block[..], "block {i}");
+        block.extend(pattern(N, i));
+        send_as_it_is(&mut a, &mut b, block);
     }
-    let s = a.stats();
-    assert!(s.mapped >= 60 && s.mapped <= 64 && s.mapped + s.syscall + s.stream == 70, "{s:?}");
+    assert_eq!(a.stats().mapped, EACH as u64);
+    let mut files: Vec<_> = (0..EACH).map(|_| memfd::create("lent", N, false).expect("memfd")).collect();
+    for (i, (_, file)) in files.iter().enumerate() {
+        SharedMem::new(file.clone()).fill_bytes(0, &pattern(N, i));
+        // A file is looked at when it comes again.
+        (0..3).for_each(|_| send_as_it_is(&mut a, &mut b, buffer(file)));
+    }
+    let lent = |a: &Node| (a.stats().mapped - EACH as u64) as usize;
+    assert_eq!(lent(&a), 2 * (MOST - EACH), "{:?}", a.stats());
+    // One is given back; its number is known to the peer until that one hears of it.
+    drop(files.remove(0));
+    let until = Deadline::new(10);
+    while lent(&a) == 2 * (MOST - EACH) {
+        send_as_it_is(&mut a, &mut b, buffer(&files[EACH - 2].1));
+        until.check(|| format!("nothing more is lent: {:?}", a.stats()));
+    }
+    assert_eq!(b.stats().lost, 0);
+}
+
+#[expect(unsafe_code, reason = "a mapping as a buffer")]
+fn buffer(file: &Arc<Mapping>) -> &'static mut [u8] {
+    // SAFETY: mapped as long as the test sends it, and looked at in no other way meanwhile.
+    unsafe { std::slice::from_raw_parts_mut(file.base().as_ptr(), file.bytes()) }
+}
+
+/// One message, checked to the last byte.
+fn send_as_it_is(a: &mut Node, b: &mut Node, out: &mut [u8]) {
+    let (to_b, mut into) = (a.knows(b), vec![0u8; out.len()]);
+    b.recv(Want::tag(5), &mut into).expect("recv");
+    a.send(Msg::new(to_b, 5), out).expect("send");
+    let got = run(&mut [a, b], &[1, 1]);
+    assert!(all_ok(&got[0]) + all_ok(&got[1]) == 2 && into == out);
 }
 
 /// Arenas are mostly holes; a process that locks all it maps must not fill them.

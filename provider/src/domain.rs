@@ -63,7 +63,7 @@ pub use explain::{Movement, Plan, Telling};
 pub use sleep::Nap;
 
 use deferred::Deferred;
-use machine::Machine;
+pub use machine::Machine;
 
 impl Domain {
     /// An empty domain.

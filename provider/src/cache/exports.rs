@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! if let Some(export) = exports.look(address, len) { … }     // a hit: ns; a miss: ns, and for a buffer that comes again the search
-//! while let Some(id) = exports.retired() { … }               // now and then: files that peers may unmap
+//! while let Some(id) = exports.retired() { … }               // now and then: ranges that peers may unmap
 //! ```
+//! What has a number is a range of addresses and not a file: peers are told addresses, and one file may be mapped at several.
 //!
 //! A buffer in a program's heap under `librustmx_heap.so` need not be looked for here: that heap answers by itself, without a system call.
 
@@ -18,30 +19,37 @@ use std::sync::Arc;
 /// What is kept of a process's buffers: plenty of mappings, and addresses cost nothing.
 pub const BUDGET: Budget = Budget { count: 256, bytes: 1 << 40 };
 
+/// Numbers end here, and with them new exports: half of what 32 bits hold, so that others can be told from them by one bit.
+pub const MOST_NUMBER: u32 = u32::MAX >> 1;
+
 /// A mapping longer than this is cached by windows of this size.
 const WINDOW: usize = 1 << 30;
 
 /// A file, as long as some range of it is cached.
 struct File {
-    id: u32,
     file: FileId,
     fd: OwnedFd,
 }
 
 /// What is cached for a range.
 struct Place {
+    id: u32,
     file: Arc<File>,
     /// Of the range's first byte.
     offset: u64,
+    /// The program may store there.
+    writable: bool,
 }
 
 /// Where a buffer lies, for a peer that maps it. Good until the next call.
 #[derive(Debug)]
 pub struct Export<'a> {
-    /// The file's number: one file has one as long as it is cached, and no other file ever gets it.
+    /// The number of the cached range, as long as it is cached; no other range ever gets it.
     pub id: u32,
     /// The file, for reading.
     pub fd: BorrowedFd<'a>,
+    /// Whether the program itself could store there when this was found out.
+    pub writable: bool,
     /// First address of the cached range, which holds all of the buffer.
     pub base: usize,
     /// Bytes of that range.
@@ -96,7 +104,8 @@ impl Exports {
             None => self.consider(address, len)?,
         };
         let (range, place) = self.cache.at(found);
-        Some(Export { id: place.file.id, fd: place.file.fd.as_fd(), base: range.start, len: range.len(), offset: place.offset })
+        let Place { id, file, offset, writable } = place;
+        Some(Export { id: *id, fd: file.fd.as_fd(), writable: *writable, base: range.start, len: range.len(), offset: *offset })
     }
 
     /// After a hit: [`Cache::settled`].
@@ -143,32 +152,33 @@ impl Exports {
     }
 
     fn sweep(&mut self) {
-        let mut any = false;
-        while self.cache.ended().is_some() {
-            any = true;
+        let before = self.retired.len();
+        while let Some(place) = self.cache.ended() {
+            self.retired.push(place.id);
         }
-        if any {
-            let retired = &mut self.retired;
-            self.files.retain(|file| {
-                let used = Arc::strong_count(file) > 1;
-                if !used {
-                    retired.push(file.id);
-                }
-                used
-            });
+        if self.retired.len() > before {
+            self.files.retain(|file| Arc::strong_count(file) > 1);
         }
     }
 
-    /// The number of a file that has ended: its descriptor is closed here, and peers should unmap it. Tends.
+    /// The number of a range that has ended: peers should unmap it. The file's descriptor is closed here with its last range. Tends.
     pub fn retired(&mut self) -> Option<u32> {
         self.tend();
         self.retired.pop()
     }
 
-    /// A descriptor for writing of a file that is exported, for a peer that shall write, too.
-    pub fn writable(&self, id: u32) -> Result<OwnedFd, Errno> {
-        let file = self.files.iter().find(|file| file.id == id).ok_or(Errno::NOENT)?;
-        backing::writable(&file.fd)
+    /// A descriptor of the file behind the range `id` at `base`, to be handed over; `writable`: to somebody who shall write, too.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is not exported any more; `EPERM`: the file is sealed against writing; what open(2) says.
+    pub fn open(&mut self, id: u32, base: usize, writable: bool) -> Result<OwnedFd, Errno> {
+        let found = self.cache.find(base, 1).ok_or(Errno::NOENT)?;
+        let (_, place) = self.cache.at(found);
+        match writable {
+            _ if place.id != id => Err(Errno::NOENT),
+            true => backing::writable(&place.file.fd),
+            false => rustix::io::fcntl_dupfd_cloexec(&place.file.fd, 0),
+        }
     }
 
     /// Whether a peer could map a buffer, and if not why; asked of the system now, not of the cache. For people.
@@ -202,20 +212,24 @@ impl Exports {
 
 /// The file behind a range, and where in it.
 fn place(maps: &Maps, range: &Range<usize>, files: &mut Vec<Arc<File>>, next: &mut u32) -> Result<Place, Why> {
-    let (area, id) = maps.around(range)?;
+    let (area, behind) = maps.around(range)?;
     let offset = area.offset + (range.start - area.range.start) as u64;
     let bytes = offset + range.len() as u64;
+    let (id, after) = (*next, next.checked_add(1).filter(|n| *n <= MOST_NUMBER).ok_or(Why::Unwatched)?);
     // A file that is open here is alive, so another cannot have its number.
-    if let Some(known) = files.iter().find(|file| file.file == id) {
-        backing::check(&known.fd, id, bytes)?;
-        return Ok(Place { file: known.clone(), offset });
-    }
-    let fd = backing::descriptor(id, bytes)?;
-    let number = *next;
-    *next = number.checked_add(1).ok_or(Why::Unwatched)?;
-    let file = Arc::new(File { id: number, file: id, fd });
-    files.push(file.clone());
-    Ok(Place { file, offset })
+    let file = match files.iter().find(|file| file.file == behind) {
+        Some(known) => {
+            backing::check(&known.fd, behind, bytes)?;
+            known.clone()
+        }
+        None => {
+            let file = Arc::new(File { file: behind, fd: backing::descriptor(behind, bytes)? });
+            files.push(file.clone());
+            file
+        }
+    };
+    *next = after;
+    Ok(Place { id, file, offset, writable: area.writable })
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ fn a_buffer_that_comes_again_is_found_until_it_is_unmapped() {
 }
 
 #[test]
-fn ranges_of_one_file_share_its_number() {
+fn each_range_has_a_number_and_a_file_is_open_once() {
     let _alone = alone();
     let mut exports = Exports::new(Budget { count: 2, bytes: usize::MAX }, Oversight::Monitored);
     let (fd, other) = (memfd(SealFlags::SHRINK), memfd(SealFlags::SHRINK));
@@ -88,15 +88,23 @@ fn ranges_of_one_file_share_its_number() {
     for at in &at {
         ids.push(sure(&mut exports, *at, LEN).0);
     }
-    assert_eq!(ids, [1, 1, 2]);
-    assert_eq!(exports.size(), (2, 2, 2 * LEN), "the first range was pushed out");
-    assert_eq!(exports.retired(), None, "its file is still used");
-    let fd = exports.writable(1).expect("for writing");
-    assert_eq!(rustix::io::pwrite(&fd, b"hello", 3), Ok(5));
+    assert_eq!(ids, [1, 2, 3]);
+    assert_eq!(exports.size(), (2, 2, 2 * LEN), "the first range was pushed out, its file is still used");
+    assert_eq!((exports.retired(), exports.retired()), (Some(1), None));
+    let write = exports.open(2, at[1], true).expect("for writing");
+    assert_eq!(rustix::io::pwrite(&write, b"hello", 3), Ok(5));
+    let read = exports.open(2, at[1], false).expect("for reading");
+    let mut hello = [0; 5];
+    assert_eq!((rustix::io::pread(&read, &mut hello, 3), &hello), (Ok(5), b"hello"));
+    assert_eq!(rustix::io::pwrite(&read, b"hello", 3), Err(Errno::BADF));
+    rustix::fs::fcntl_add_seals(&other, SealFlags::FUTURE_WRITE).expect("seal");
+    assert_eq!(exports.open(3, at[2], true).expect_err("sealed"), Errno::PERM);
+    assert_eq!(exports.open(2, at[2], false).expect_err("another range"), Errno::NOENT);
     exports.clear();
+    assert_eq!(exports.open(2, at[1], false).expect_err("ended"), Errno::NOENT);
     let mut retired = [exports.retired(), exports.retired()];
     retired.sort_unstable();
-    assert_eq!(retired, [Some(1), Some(2)]);
+    assert_eq!(retired, [Some(2), Some(3)]);
     at.iter().for_each(|at| unmap(*at, LEN));
 }
 
@@ -143,7 +151,7 @@ fn neighbours_that_become_one_mapping_keep_their_offsets() {
     unsafe { rustix::mm::mmap(middle as *mut _, half, RW, MapFlags::SHARED | MapFlags::FIXED, &fd, half as u64) }.expect("map");
     let second = sure(&mut exports, middle, half);
     assert_eq!((second.1, second.2, second.3), (middle, half, half as u64));
-    assert_eq!(first.0, second.0, "one file");
+    assert_eq!(exports.size().0, 1, "one file");
     unmap(at, LEN);
 }
 

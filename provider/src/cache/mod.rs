@@ -1,6 +1,6 @@
 //! The registration cache: what is known of ranges of addresses, as long as the kernel says that nothing happened to them.
 //!
-//! [`Cache`] is for any kind of value; [`exports::Exports`] is the first user. Promises and exceptions: ADR 0015. Reading order:
+//! [`Cache`] is for any kind of value; [`exports::Exports`] is the first user, and [`own::OwnMemory`] what a door asks. Promises and exceptions: ADR 0015. Reading order:
 //! [`news`] (why nothing stale is found), [`monitor`], [`ranges`], and this file.
 
 pub mod news;
@@ -9,6 +9,8 @@ pub mod news;
 pub mod exports;
 #[cfg(not(loom))]
 pub mod monitor;
+#[cfg(not(loom))]
+pub mod own;
 #[cfg(not(loom))]
 pub mod ranges;
 #[cfg(not(loom))]

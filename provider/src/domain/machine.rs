@@ -1,5 +1,7 @@
 //! The venue of a real machine: abstract sockets for peers of this host, TCP for the others, behind one door.
 
+use crate::cache::Oversight;
+use crate::cache::own::OwnMemory;
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Log;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 /// This machine, as far as a configuration lets it be used.
 pub struct Machine {
     shm: bool,
+    oversight: Oversight,
     network: bool,
     iface: Option<String>,
     terms: Terms,
@@ -31,11 +34,17 @@ impl Machine {
     pub fn new(config: &Config, log: Log) -> Machine {
         Machine {
             shm: config.shm != 0,
+            oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
             terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
             log,
         }
+    }
+
+    /// Who tells its doors what becomes of memory that they lend. **For tests only**, which show that without the monitor bytes are wrong.
+    pub fn overseen(self, oversight: Oversight) -> Machine {
+        Machine { oversight, ..self }
     }
 
     /// The address that others are told: that of the service, of the interface that the user names, or the best.
@@ -91,7 +100,8 @@ impl Venue for Machine {
         }
         let (tcp, place) = network.unzip();
         let nested = tcp.is_some();
-        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, nested }))
+        let memory = OwnMemory::new(self.oversight);
+        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, nested, memory }))
     }
 
     fn random(&self) -> u64 {
@@ -107,6 +117,7 @@ struct Doors {
     shm: bool,
     /// The poller of the network is watched by the one of this host.
     nested: bool,
+    memory: OwnMemory,
 }
 
 /// Whether an address is one of this host's: the kernel lets us bind to it.
@@ -207,11 +218,15 @@ impl Door for Doors {
         Some(self.local.as_fd())
     }
 
-    fn lendable(&mut self, address: usize) -> Option<Lendable> {
-        self.local.lendable(address)
+    fn lendable(&mut self, address: usize, len: usize) -> Option<Lendable> {
+        self.memory.at(address, len)
     }
 
     fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
-        self.local.lend(memory, writable)
+        self.memory.open(memory, writable).map(Handed::Descriptor)
+    }
+
+    fn ended(&mut self) -> Option<u32> {
+        self.memory.ended()
     }
 }

@@ -174,6 +174,12 @@ impl Desk<'_> {
                 }
             },
             Kind::Offer | Kind::Accept if self.is_news(&peer.copies, link, &header) => return Ok(false),
+            Kind::Done if header.flags & flag::RECALLED != 0 => {
+                if self.is_news(&peer.copies, link, &header) {
+                    return Ok(false);
+                }
+                peer.copies.on_recalled(&header)?;
+            }
             Kind::Offer => {
                 self.long_message::<Single>(out, peer, &header)?;
                 let moved = std::mem::take(&mut peer.copies.fetched);
@@ -190,7 +196,7 @@ impl Desk<'_> {
         Ok(true)
     }
 
-    /// Whether an OFFER or ACCEPT names memory of which nothing was heard yet; it stays at the head then.
+    /// Whether an OFFER, an ACCEPT or the end of a loan names memory of which nothing was heard yet; it stays at the head then.
     #[inline(never)]
     fn is_news(&mut self, copies: &Copies, link: &Link, header: &Header) -> bool {
         self.news = copies.news(link, header);

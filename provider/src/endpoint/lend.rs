@@ -1,4 +1,6 @@
 //! Memory that is lent: which buffers of ours a peer can map, handed over once through its socket; and what peers lend us, mapped once.
+//!
+//! What the program unmaps is not lent any more. The peer hears of that in its ring, behind all records that name it, and unmaps it.
 
 use super::peers::Contact;
 use super::{Endpoint, Out};
@@ -6,7 +8,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::mem::user::UserSeg;
 use crate::protocol::Lender;
-use crate::protocol::single::Loan;
+use crate::protocol::single::{Copies, Loan};
+use crate::transport::link::{Class, Corrupt, Link, NotSent};
 use crate::transport::{Door, Handed, Lendable, Line};
 use crate::types::PeerId;
 use crate::wire::loan;
@@ -33,8 +36,25 @@ impl Terms {
     }
 }
 
-/// The numbers of memory that a peer was handed.
-pub(super) type Handout = SmallVec<[u32; 2]>;
+/// What a peer was handed. It may map all of it.
+pub(super) type Handout = SmallVec<[Lent; 2]>;
+
+/// One of these things.
+pub(super) struct Lent {
+    number: u32,
+    /// The peer may write there.
+    writable: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Lent,
+    /// It is other memory now, if any, and the peer does not know.
+    Ended,
+    /// It is told so in its ring, before this position. Until it has read that, it may count it among what it was lent.
+    Recalled(u32),
+}
 
 /// Looks at a peer's sockets for one loan, at most: more packets than a socket holds.
 const LOOKS: usize = 512;
@@ -48,14 +68,14 @@ pub(super) struct ToPeer<'a> {
 }
 
 impl Lender for ToPeer<'_> {
-    fn lend(&mut self, iov: &[UserSeg]) -> u32 {
+    fn lend(&mut self, iov: &[UserSeg], written: bool) -> u32 {
         // Without a line the peer is this endpoint itself, or gone.
         let lends = self.terms != Terms::Never && !self.lines.is_empty();
         let (Some(door), true) = (&mut self.door, lends) else { return 0 };
         let mut found: Option<Lendable> = None;
         for segment in iov.iter().filter(|s| !s.is_empty()) {
             found = match found {
-                None => door.lendable(segment.address()),
+                None => door.lendable(segment.address(), segment.len()),
                 same => same,
             };
             if !found.is_some_and(|memory| memory.holds(segment.address(), segment.len())) {
@@ -63,22 +83,33 @@ impl Lender for ToPeer<'_> {
             }
         }
         let Some(memory) = found else { return 0 };
-        if !self.handed.contains(&memory.number) {
+        let number = memory.number;
+        let writable = match self.handed.iter().find(|lent| lent.number == number) {
+            Some(lent) => lent.writable,
             // The peer would take more for a lie.
-            if self.handed.len() == loan::MOST || memory.length > loan::LONGEST {
-                return 0;
+            None if self.handed.len() == loan::MOST || memory.length > loan::LONGEST => return 0,
+            None => {
+                let writable = memory.writable && self.terms == Terms::Written;
+                let Some(writable) = hand_over(&mut **door, self.lines, &memory, writable) else { return 0 };
+                self.handed.push(Lent { number, writable, stage: Stage::Lent });
+                writable
             }
-            let writable = self.terms == Terms::Written;
-            let loan = loan::Loan::new(memory.number, memory.base as u64, memory.length, writable);
-            let Some(handed) = door.lend(&memory, writable) else { return 0 };
-            // Whichever conversation it comes by, the peer listens there before it acts on a record that names it.
-            if !self.lines.iter().any(|line| line.lend(&loan, &handed).is_ok()) {
-                return 0;
-            }
-            self.handed.push(memory.number);
-        }
-        memory.number
+        };
+        if written && !writable { 0 } else { number }
     }
+}
+
+/// Hands memory over to the peer behind `lines`; `writable`: to write there, too, if that can be. Whether the peer may, if it was handed over.
+fn hand_over(door: &mut dyn Door, lines: &[Arc<dyn Line>], memory: &Lendable, writable: bool) -> Option<bool> {
+    // What is sealed against writing may still be read.
+    let (writable, handed) = match door.lend(memory, writable) {
+        None if writable => (false, door.lend(memory, false)?),
+        opened => (writable, opened?),
+    };
+    let Lendable { number, base, offset, length, .. } = *memory;
+    let loan = loan::Loan::new(number, base as u64, offset, length).to_write(writable);
+    // Whichever conversation it comes by, the peer listens there before it acts on a record that names it.
+    lines.iter().any(|line| line.lend(&loan, &handed).is_ok()).then_some(writable)
 }
 
 impl Endpoint {
@@ -93,7 +124,7 @@ impl Endpoint {
         let mapped = match usize::try_from(length) {
             _ if terms == Terms::Never => Err("FI_RUSTMX_LEND says never".to_string()),
             Ok(bytes) if copies.may_lend(number, bytes) => match handed {
-                Some(handed) => handed.loan(bytes, writable).map_err(|e| e.to_string()),
+                Some(handed) => handed.loan(loan.offset.get(), bytes, writable).map_err(|e| e.to_string()),
                 None => Err("this process has no file descriptor left; raise `ulimit -n`".into()),
             },
             _ => Err("it lends too much".into()),
@@ -121,4 +152,48 @@ impl Endpoint {
         // What the kernel loses of a loan is its descriptor, never the message.
         self.depart(out, id, Error::Corrupt);
     }
+
+    /// Tells peers what is not lent to them any more. One load and a call if nothing happened.
+    pub(super) fn recall(&mut self, out: &mut Out<'_>) {
+        while let Some(number) = self.door.as_mut().and_then(|door| door.ended()) {
+            self.note_ended(number);
+        }
+        for id in std::mem::take(&mut self.poll.recalling) {
+            let peer = self.peers.get_mut(id);
+            let Some(link) = peer.link.as_mut().filter(|_| !matches!(peer.contact, Contact::Gone(_))) else { continue };
+            match tell_ended(link, &mut peer.handed) {
+                Ok(true) => {}
+                Ok(false) => self.poll.recalling.push(id),
+                Err(Corrupt) => self.depart(out, id, Error::Corrupt),
+            }
+        }
+    }
+
+    /// The memory of this number is not what it was.
+    #[cold]
+    fn note_ended(&mut self, number: u32) {
+        for id in self.peers.ids() {
+            if let Some(lent) = self.peers.get_mut(id).handed.iter_mut().find(|lent| lent.number == number) {
+                lent.stage = Stage::Ended;
+                if !self.poll.recalling.contains(&id) {
+                    self.poll.recalling.push(id);
+                }
+            }
+        }
+    }
+}
+
+/// Tells a peer what is not lent to it any more, and forgets what it has read of that. Whether that was all.
+#[cold]
+fn tell_ended(link: &mut Link, handed: &mut Handout) -> Result<bool, Corrupt> {
+    for lent in handed.iter_mut().filter(|lent| lent.stage == Stage::Ended) {
+        match link.send(&Copies::recall(lent.number), Class::Control) {
+            Ok(position) => lent.stage = Stage::Recalled(position),
+            Err(NotSent::Full) => break,
+            Err(NotSent::Corrupt) => return Err(Corrupt),
+        }
+    }
+    link.refresh()?;
+    handed.retain(|lent| !matches!(lent.stage, Stage::Recalled(position) if link.reached(position)));
+    Ok(handed.iter().all(|lent| lent.stage == Stage::Lent))
 }

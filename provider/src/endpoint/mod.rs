@@ -132,6 +132,8 @@ struct Poll {
     network: bool,
     /// Memory for what happens at the door.
     events: Vec<Event>,
+    /// Peers that must hear that something is not lent to them any more, or have not read it.
+    recalling: Vec<PeerId>,
 }
 
 /// What an endpoint has around it: the machine, or a simulation.

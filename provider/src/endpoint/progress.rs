@@ -286,6 +286,7 @@ impl Endpoint {
         let Some(door) = &mut self.door else { return 0 };
         let mut events = Vec::new();
         door.poll(now, &mut events);
+        self.recall(out);
         let mut work = 0;
         if !events.is_empty() {
             // Whoever sleeps must look, for what was there for all of us is taken now.

@@ -177,7 +177,7 @@ fn or_lent(pick: Pick, selection: &Selection, len: usize, lend: impl FnOnce() ->
 #[inline(never)]
 fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
     let can = peer.copies.takes_loans() && peer.link.as_ref().is_some_and(|link| link.can_receive());
-    if can { ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.lend(iov) } else { 0 }
+    if can { ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.lend(iov, false) } else { 0 }
 }
 
 /// Why a message cannot be offered.

@@ -42,8 +42,8 @@ pub struct Target {
 /// Lends memory of this process to one peer.
 pub trait Lender {
     /// The number under which the peer can map memory in which all of `iov` lies; 0 if there is none. The peer has been handed that memory when
-    /// this returns.
-    fn lend(&mut self, iov: &[UserSeg]) -> u32;
+    /// this returns. `written`: it is of use only if the peer may write there.
+    fn lend(&mut self, iov: &[UserSeg], written: bool) -> u32;
 }
 
 /// The connection to one peer, with the streams that are under way on it.

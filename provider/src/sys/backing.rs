@@ -34,7 +34,8 @@ struct Query {
 }
 
 const QUERY: Opcode = opcode::read_write::<Query>(b'f', 17);
-/// `PROCMAP_QUERY_VMA_SHARED`.
+/// `PROCMAP_QUERY_VMA_WRITABLE`, `PROCMAP_QUERY_VMA_SHARED`.
+const WRITABLE: u64 = 2;
 const SHARED: u64 = 8;
 /// `TMPFS_MAGIC`: memfds without huge pages.
 const TMPFS: i64 = 0x0102_1994;
@@ -62,6 +63,8 @@ pub struct Area {
     pub offset: u64,
     /// Whether stores go to the file.
     pub shared: bool,
+    /// Whether this process may store there.
+    pub writable: bool,
     /// The file; `None`: there is none.
     pub file: Option<FileId>,
 }
@@ -131,7 +134,8 @@ impl Maps {
             Err(e) => return Err(e),
         }
         let file = (q.inode != 0).then_some(FileId { major: q.major, minor: q.minor, inode: q.inode });
-        Ok(Some(Area { range: q.start as usize..q.end as usize, offset: q.offset, shared: q.flags & SHARED != 0, file }))
+        let [shared, writable] = [SHARED, WRITABLE].map(|bit| q.flags & bit != 0);
+        Ok(Some(Area { range: q.start as usize..q.end as usize, offset: q.offset, shared, writable, file }))
     }
 
     /// The mapping around `range`, if a peer might be given it: shared, of a file, and all of the range in it.
@@ -156,12 +160,14 @@ fn parse(line: &str) -> Option<Area> {
     let hex = |s: &str| u64::from_str_radix(s, 16).ok();
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
-    let shared = words.next()?.ends_with('s');
+    let may = words.next()?;
+    let (shared, writable) = (may.ends_with('s'), may.contains('w'));
     let offset = hex(words.next()?)?;
     let (major, minor) = words.next()?.split_once(':')?;
     let inode: u64 = words.next()?.parse().ok()?;
     let file = FileId { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
-    Some(Area { range: hex(start)? as usize..hex(end)? as usize, offset, shared, file: (inode != 0).then_some(file) })
+    let range = hex(start)? as usize..hex(end)? as usize;
+    Some(Area { range, offset, shared, writable, file: (inode != 0).then_some(file) })
 }
 
 /// A descriptor, for reading, of a file of which one is open in this process; of at least `bytes` bytes, which nobody can shorten.
@@ -201,10 +207,14 @@ pub fn check(fd: &OwnedFd, file: FileId, bytes: u64) -> Result<(), Why> {
     if u64::try_from(size).is_ok_and(|size| size >= bytes) { Ok(()) } else { Err(Why::Short) }
 }
 
-/// The same file for writing, if it may be written.
+/// The same file for writing, if it may be written: `EPERM` if it is sealed against that, for all or for all but its creator.
 pub fn writable(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
-    open(&format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), OFlags::RDWR)
+    let fd = fd.as_fd();
+    if rustix::fs::fcntl_get_seals(fd)?.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        return Err(Errno::PERM);
+    }
+    open(&format!("/proc/self/fd/{}", fd.as_raw_fd()), OFlags::RDWR)
 }
 
 #[cfg(test)]
@@ -225,10 +235,14 @@ mod tests {
     }
 
     /// Bytes from the second page on.
-    #[expect(unsafe_code)]
     fn map(fd: &OwnedFd, flags: MapFlags) -> usize {
+        map_as(fd, flags, RW)
+    }
+
+    #[expect(unsafe_code)]
+    fn map_as(fd: &OwnedFd, flags: MapFlags, may: ProtFlags) -> usize {
         // SAFETY: a fresh mapping.
-        unsafe { rustix::mm::mmap(null_mut(), LEN - 4096, RW, flags, fd, 4096) }.expect("map") as usize
+        unsafe { rustix::mm::mmap(null_mut(), LEN - 4096, may, flags, fd, 4096) }.expect("map") as usize
     }
 
     /// What both ways to ask say.
@@ -249,11 +263,15 @@ mod tests {
         let fd = memfd(SealFlags::SHRINK);
         let at = map(&fd, MapFlags::SHARED);
         let area = areas(at + 5).expect("mapped");
-        assert!(area.range.contains(&at) && area.shared && area.offset <= 4096);
+        assert!(area.range.contains(&at) && area.shared && area.writable && area.offset <= 4096);
         let found = whole(at).expect("found");
         assert_eq!(rustix::fs::fstat(&found).expect("stat").st_ino, rustix::fs::fstat(&fd).expect("stat").st_ino);
         assert_eq!(rustix::io::write(&found, b"x"), Err(Errno::BADF), "for reading only");
         assert_eq!(rustix::io::write(writable(&found).expect("for writing"), b"x"), Ok(1));
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE).expect("seal");
+        assert_eq!(writable(&found).expect_err("sealed"), Errno::PERM);
+        let reader = map_as(&fd, MapFlags::SHARED, ProtFlags::READ);
+        assert!(areas(reader).is_some_and(|area| area.shared && !area.writable));
         assert_eq!(whole(map(&fd, MapFlags::PRIVATE)).expect_err("private"), Why::Private);
         let orphan = {
             let closed = memfd(SealFlags::SHRINK);

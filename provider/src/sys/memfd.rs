@@ -54,12 +54,12 @@ impl Drop for Mapping {
 }
 
 fn map(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
-    map_as(fd, len, if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }, writable)
+    map_as(fd, 0, len, if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }, writable)
 }
 
-fn map_as(fd: impl AsFd, len: usize, prot: ProtFlags, writable: bool) -> Result<Arc<Mapping>, Errno> {
+fn map_as(fd: impl AsFd, offset: u64, len: usize, prot: ProtFlags, writable: bool) -> Result<Arc<Mapping>, Errno> {
     // SAFETY: a fresh shared mapping at an address of the kernel's choice disturbs nothing.
-    let p = unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+    let p = unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
     // SAFETY: advises on the mapping just made. A child must not share (and then scribble on) our rings.
     let _ = unsafe { rustix::mm::madvise(p, len, Advice::LinuxDontFork) };
     let base = NonNull::new(p.cast()).ok_or(Errno::NOMEM)?;
@@ -85,16 +85,20 @@ pub fn create(name: &str, len: usize, exclusive: bool) -> Result<(OwnedFd, Arc<M
 /// Maps what a peer sent: exactly `len` bytes, sealed against shrinking, or `EINVAL`.
 pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
     let fd = fd.as_fd();
-    check(fd, len)?;
+    if check(fd)? != len as u64 {
+        return Err(Errno::INVAL);
+    }
     map(fd, len, writable)
 }
 
-/// [`attach`] for a file that is mostly holes: no page of it is locked, though the process locks all that it maps (mlockall(2)).
-pub fn attach_sparse(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
+/// [`attach`] for part of a file that is mostly holes: no page of it is locked, though the process locks all that it maps (mlockall(2)).
+pub fn attach_sparse(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
     let fd = fd.as_fd();
-    check(fd, len)?;
+    if offset.checked_add(len as u64).is_none_or(|end| end > check(fd).unwrap_or(0)) {
+        return Err(Errno::INVAL);
+    }
     // Pages that nobody may touch are not brought in by a lock; once there is none, access brings none in.
-    let mapping = map_as(fd, len, ProtFlags::empty(), writable)?;
+    let mapping = map_as(fd, offset, len, ProtFlags::empty(), writable)?;
     let at = mapping.base.as_ptr().cast();
     // SAFETY: the mapping that was just made, whole; nobody else knows it yet.
     unsafe {
@@ -105,17 +109,15 @@ pub fn attach_sparse(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Ma
     Ok(mapping)
 }
 
-fn check(fd: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
-    let size = rustix::fs::fstat(fd)?.st_size;
-    if u64::try_from(size).ok() != Some(len as u64) || len == 0 {
-        return Err(Errno::INVAL);
-    }
+/// Bytes that a file has and cannot lose.
+fn check(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // Huge pages of their own file system can run out, and then a hole in such a file is a SIGBUS here.
     let plain = rustix::fs::fstatfs(fd)?.f_type == TMPFS;
     if !plain || !rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
         return Err(Errno::INVAL);
     }
-    Ok(())
+    // Read after the seal: it cannot become less.
+    u64::try_from(rustix::fs::fstat(fd)?.st_size).ok().filter(|size| *size > 0).ok_or(Errno::INVAL)
 }
 
 /// Looks among the descriptors of process `pid` for memory that [`create`] made as `name`, at most `max` bytes of it and whole
@@ -164,6 +166,23 @@ mod tests {
         assert_eq!(attach(&fd, 8192, true).expect_err("sealed"), Errno::PERM);
         assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
         assert_eq!(attach(&fd, 4096, false).expect_err("size"), Errno::INVAL);
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_mapped_where_it_is() {
+        let (fd, mine) = create("test", 5 * 4096, false).expect("memfd");
+        let mine = SharedMem::new(mine);
+        (0..5).for_each(|page| mine.word(page * 512).store(page as u64, Ordering::Relaxed));
+        for (offset, len) in [(0u64, 5 * 4096), (4096, 8192), (16384, 4096)] {
+            let part = SharedMem::new(attach_sparse(&fd, offset, len, true).expect("part"));
+            assert_eq!((part.bytes(), part.word(0).load(Ordering::Relaxed)), (len, offset / 4096));
+        }
+        for (offset, len) in [(4096u64, 5 * 4096), (100, 4096), (5 * 4096, 1), (u64::MAX - 4095, 8192), (0, 0)] {
+            assert_eq!(attach_sparse(&fd, offset, len, false).expect_err("no part"), Errno::INVAL, "{offset} {len}");
+        }
+        let loose = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+        rustix::fs::ftruncate(&loose, 4096).expect("size");
+        assert_eq!(attach_sparse(&loose, 0, 4096, false).expect_err("unsealed"), Errno::INVAL);
     }
 
     #[test]

@@ -12,11 +12,10 @@
 //! ```
 //! This module moves bytes and descriptors and names what happened; who the peer is and what that means is the endpoint's business.
 
-use super::{Event, Greeting, Handed, Lendable, Line, NoCall, Reply};
+use super::{Event, Greeting, Handed, Line, NoCall, Reply};
 use crate::error::Error;
 use crate::peer::name::Name;
 use crate::sys::event::EventFd;
-use crate::sys::heap;
 use crate::sys::poller::Poller;
 use crate::sys::socket::{self, PeerCred};
 use crate::sys::wake::{WAKE, Wake};
@@ -53,8 +52,6 @@ pub struct Local {
     /// For a link to ourselves.
     own: Option<Arc<EventFd>>,
     short_of_descriptors: bool,
-    /// Generations of the heap's arenas that were asked for: a number is a place here, plus one.
-    arenas: Vec<u64>,
 }
 
 impl Local {
@@ -73,7 +70,6 @@ impl Local {
             tokens: Vec::new(),
             own: None,
             short_of_descriptors: false,
-            arenas: Vec::new(),
         })
     }
 }
@@ -115,21 +111,6 @@ impl Local {
     /// Readable while there is something to be polled for.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
-    }
-
-    /// The memory in which an address of this process lies, if peers could map it.
-    pub fn lendable(&mut self, address: usize) -> Option<Lendable> {
-        let range = heap::heap()?.find(address)?;
-        let place = self.arenas.iter().position(|a| *a == range.generation).unwrap_or_else(|| {
-            self.arenas.push(range.generation);
-            self.arenas.len() - 1
-        });
-        Some(Lendable { number: place as u32 + 1, base: range.base, length: range.length })
-    }
-
-    /// What hands that memory over.
-    pub fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
-        heap::heap()?.open(memory.base, writable).ok().map(Handed::Descriptor)
     }
 
     /// Looks once for what there is. Whether the other poller has something.

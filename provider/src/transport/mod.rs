@@ -14,6 +14,7 @@ pub mod link;
 pub mod local;
 pub mod tcp;
 
+pub use crate::cache::own::Lendable;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -136,33 +137,21 @@ pub trait Door: Send {
     /// Readable while there is something to be polled for; `None` if nobody can sleep here.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The memory in which an address of this process lies, if peers could map it. Asked for each long message: no system call.
-    fn lendable(&mut self, _address: usize) -> Option<Lendable> {
+    /// The memory in which a buffer of this process lies, or its first part, if peers could map that. Asked for each long message: for memory that
+    /// cannot be lent it makes no system call but now and then.
+    fn lendable(&mut self, _address: usize, _len: usize) -> Option<Lendable> {
+        None
+    }
+
+    /// The number of memory that was lendable and is no more, or counts as new from now on; peers may let go of it. Asked now and then: one load
+    /// if nothing happened.
+    fn ended(&mut self) -> Option<u32> {
         None
     }
 
     /// What hands that memory over; `None`: it cannot be handed over now.
     fn lend(&mut self, _memory: &Lendable, _writable: bool) -> Option<Handed> {
         None
-    }
-}
-
-/// Memory of this process that peers could map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lendable {
-    /// What it is called, by this door; not 0.
-    pub number: u32,
-    /// Address of its first byte, which is its file's, too.
-    pub base: usize,
-    /// Its bytes.
-    pub length: u64,
-}
-
-impl Lendable {
-    /// Whether a buffer lies in it.
-    pub fn holds(&self, address: usize, len: usize) -> bool {
-        let end = address.wrapping_sub(self.base).checked_add(len);
-        address >= self.base && end.is_some_and(|end| end as u64 <= self.length)
     }
 }
 
@@ -251,15 +240,18 @@ impl Handed {
         }
     }
 
-    /// Maps what a peer lends.
+    /// Maps what a peer lends: `length` bytes from `offset` on.
     ///
     /// # Errors
-    /// `EINVAL` if it is not a sound file of this length; what mmap(2) says.
-    pub fn loan(&self, length: usize, writable: bool) -> Result<SharedMem, Errno> {
+    /// `EINVAL` if it is not a sound file, or shorter; what mmap(2) says.
+    pub fn loan(&self, offset: u64, length: usize, writable: bool) -> Result<SharedMem, Errno> {
         match self {
-            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach_sparse(fd, length, writable)?)),
-            Handed::Own(mem) if mem.bytes() == length => Ok(mem.clone()),
-            Handed::Own(_) => Err(Errno::INVAL),
+            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach_sparse(fd, offset, length, writable)?)),
+            Handed::Own(mem) => {
+                let start =
+                    usize::try_from(offset).ok().filter(|start| start.checked_add(length).is_some_and(|end| end <= mem.bytes()));
+                Ok(mem.slice(start.ok_or(Errno::INVAL)?, length))
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! word 0   bits 0..4  kind      4..8  flags     8..16  low byte of the record's position
 //!          bits 16..32  payload bytes in this record
 //!          bits 32..64  acknowledgement: lines consumed of the other direction
-//! word 1   tag            (DATA, CTS: stream id;  DONE, FIN: id of the offer;  ACCEPT: that (32) and number of lent memory (32);  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
+//! word 1   tag            (DATA, CTS: stream id;  DONE, FIN: id of the offer, or of a DONE that ends a loan its number;  ACCEPT: that (32) and number of lent memory (32);  PUT, GET, ATOMIC, EVENT: key of the region;  ANSWER: see `Answer`)
 //! word 2   remote CQ data (DATA: offset of the fragment;  CTS, ACCEPT: bytes wanted;  DONE: chunks copied;  GET: bytes
 //!                          wanted;  ATOMIC: what to do;  ANSWER: offset of the fragment)
 //! body     RTS, two words: total bytes; stream id (32) and promise (32)
@@ -51,7 +51,7 @@ pub enum Kind {
     Offer = 12,
     /// The receiver shares out the copying of an offered message; the payload says where it goes.
     Accept = 13,
-    /// The sender has done its share.
+    /// The sender has done its share; or, with [`flag::RECALLED`], what it lent is not lent any more.
     Done = 14,
     /// The receiver has all that it wanted of an offered message.
     Fin = 15,
@@ -92,7 +92,7 @@ const RULES: [Option<Rule>; 16] = {
     rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST, len: (0, u16::MAX) });
     rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE, len: (0, PIECES_BYTES) });
     rules[Kind::Accept as usize] = Some(Rule { kind: Kind::Accept, flags: 0, len: (0, PIECES_BYTES) });
-    rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN, len: (0, 0) });
+    rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN | flag::RECALLED, len: (0, 0) });
     rules[Kind::Fin as usize] = Some(Rule { kind: Kind::Fin, flags: flag::UNMAPPED, len: (0, 0) });
     rules
 };
@@ -111,6 +111,8 @@ pub mod flag {
     pub const LAST: u8 = 4;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;
+    /// A DONE: it is about no message, but about lent memory of this number, which no later record names.
+    pub const RECALLED: u8 = 4;
     /// A CTS or DONE: the kernel does not let its sender reach our memory.
     pub const FORBIDDEN: u8 = 8;
     /// A FIN: its sender could not map the memory that we lent.

@@ -12,8 +12,11 @@ const MAGIC: [u8; 8] = *b"rmx-loan";
 /// Longest memory that may be lent in one piece: more addresses than any heap of ours takes, and few enough for many peers.
 pub const LONGEST: u64 = 1 << 40;
 
-/// Most loans to one peer. Who has more memory lends what it lent already, and the rest goes as if it could not be lent.
+/// Most loans to one peer at a time. Who has more memory lends what it lent already, and the rest goes as if it could not be lent.
 pub const MOST: usize = 64;
+
+/// Bytes of the smallest pages there are.
+const PAGE: u64 = 4096;
 
 const _: () = assert!(LOAN_LEN != HELLO_LEN);
 
@@ -25,9 +28,11 @@ pub struct Loan {
     /// What it is called in records; not 0, and never used again.
     pub number: U32,
     writable: U32,
-    /// The lender's address of the file's first byte.
+    /// The lender's address of its first byte.
     pub base: U64,
-    /// Bytes of the file.
+    /// Of that byte in the file that comes with this; whole pages.
+    pub offset: U64,
+    /// Its bytes, all of which the file has.
     pub length: U64,
 }
 
@@ -36,10 +41,15 @@ pub struct Loan {
 pub struct BadLoan;
 
 impl Loan {
-    /// Of `length` bytes at `base`; `writable`: the peer may write there what it sends.
-    pub fn new(number: u32, base: u64, length: u64, writable: bool) -> Loan {
-        let [number, writable] = [number, writable.into()].map(U32::new);
-        Loan { magic: MAGIC, number, writable, base: U64::new(base), length: U64::new(length) }
+    /// Of `length` bytes at `base`, which are those from `offset` on of a file. Only to be read.
+    pub fn new(number: u32, base: u64, offset: u64, length: u64) -> Loan {
+        let [base, offset, length] = [base, offset, length].map(U64::new);
+        Loan { magic: MAGIC, number: U32::new(number), writable: U32::new(0), base, offset, length }
+    }
+
+    /// If `allowed`, the peer may write there what it sends.
+    pub fn to_write(self, allowed: bool) -> Loan {
+        Loan { writable: U32::new(allowed.into()), ..self }
     }
 
     /// Whether the peer may write there.
@@ -57,7 +67,8 @@ impl Loan {
             && loan.number.get() != 0
             && loan.writable.get() <= 1
             && (1..=LONGEST).contains(&loan.length.get())
-            && loan.base.get().checked_add(loan.length.get()).is_some();
+            && loan.offset.get().is_multiple_of(PAGE)
+            && [loan.base, loan.offset].iter().all(|start| start.get().checked_add(loan.length.get()).is_some());
         if sound { Ok(loan) } else { Err(BadLoan) }
     }
 }
@@ -69,8 +80,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_heard(number in 1u32.., base in 0u64..1 << 47, length in 1u64..=LONGEST, writable: bool) {
-            let loan = Loan::new(number, base, length, writable);
+        fn what_is_said_is_heard(number in 1u32.., base in 0u64..1 << 47, page in 0u64..1 << 40, length in 1u64..=LONGEST, writable: bool) {
+            let loan = Loan::new(number, base, page * PAGE, length).to_write(writable);
             prop_assert_eq!(Loan::parse(loan.as_bytes()), Ok(loan));
             prop_assert_eq!(loan.is_writable(), writable);
         }
@@ -89,14 +100,16 @@ mod tests {
     #[test]
     fn what_makes_no_sense() {
         for bad in [
-            Loan::new(0, 4096, 4096, true),
-            Loan::new(1, 4096, 0, true),
-            Loan::new(1, 4096, LONGEST + 1, true),
-            Loan::new(1, u64::MAX - 10, 4096, true),
+            Loan::new(0, 4096, 0, 4096),
+            Loan::new(1, 4096, 0, 0),
+            Loan::new(1, 4096, 0, LONGEST + 1),
+            Loan::new(1, u64::MAX - 10, 0, 4096),
+            Loan::new(1, 4096, 100, 4096),
+            Loan::new(1, 4096, u64::MAX - PAGE + 1, 2 * PAGE),
         ] {
             assert_eq!(Loan::parse(bad.as_bytes()), Err(BadLoan), "{bad:?}");
         }
-        let good = Loan::new(1, 0, 1, false);
+        let good = Loan::new(1, 0, 0, 1);
         assert_eq!(Loan::parse(&good.as_bytes()[..LOAN_LEN - 1]), Err(BadLoan));
         assert!(Loan::parse(good.as_bytes()).is_ok());
     }

@@ -2,7 +2,7 @@
 
 use crate::BYTES;
 use crate::common::{Deadline, Node, pattern, seg};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustmx::Name;
 use rustmx::mem::atomic::Words;
 use rustmx::mem::shared::SharedMem;
@@ -14,7 +14,12 @@ use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::transport::{Reply, local};
 use rustmx::wire::header::{Kind, flag};
 use rustmx::wire::hello::Hello;
+use rustmx::wire::loan::Loan;
 use std::sync::atomic::AtomicU64;
+use zerocopy::IntoBytes;
+
+/// Where the liar says that its memory is.
+pub const BASE: u64 = 0x1234_5000;
 
 pub fn any_name() -> Name {
     Name::new(host::random() | 1, 0, host::id(), None)
@@ -71,6 +76,12 @@ impl Liar {
 
     pub fn ended(&self) -> bool {
         matches!(local::receive(&self.fd), Reply::Ended)
+    }
+
+    /// Lends a page, as if it were at [`BASE`].
+    pub fn lend(&self, number: u32) {
+        let (fd, _mapping) = memfd::create("liar-page", 4096, false).expect("memfd");
+        socket::send(&self.fd, Loan::new(number, BASE, 0, 4096).as_bytes(), &[fd.as_fd()]).expect("lent");
     }
 
     /// Writes a record, if there is room.

@@ -2,10 +2,12 @@
 
 use crate::BYTES;
 use crate::common::{Deadline, Msg, Want, pattern, run, watchdog};
-use crate::liar::{Liar, payload, pieces};
+use crate::liar::{BASE, Liar, payload, pieces};
 use crate::scene::{SEND, Scene};
 use rustmx::mem::atomic::{Ordering, Words};
+use rustmx::protocol::single::Copies;
 use rustmx::shm::layout::{CONTROL_LINES, LINE, LINE_WORDS, STATE};
+use rustmx::transport::link::Class;
 use rustmx::wire::header::{Header, Kind, Rts};
 use rustmx::{CompFlags, Error, OpFlags};
 
@@ -91,6 +93,25 @@ fn each_lie_in_a_ring_is_noticed() {
         }),
         ("an offer in memory that was never lent", |l| {
             l.write(Kind::Offer, 3, 0, [10, 1 << 32 | 1], &mut pieces(&[(1, 4000)]));
+        }),
+        ("an end of a loan that there was not", |l| {
+            assert!(l.link.send(&Copies::recall(7), Class::Control).is_ok());
+        }),
+        ("an end of a loan twice", |l| {
+            l.lend(7);
+            l.write(Kind::Offer, 50, 0, [10, 7 << 32 | 1], &mut pieces(&[(BASE, 4000)]));
+            for _ in 0..2 {
+                assert!(l.link.send(&Copies::recall(7), Class::Control).is_ok());
+            }
+        }),
+        ("an offer in memory that is not lent any more", |l| {
+            l.lend(7);
+            assert!(l.link.send(&Copies::recall(7), Class::Control).is_ok());
+            l.write(Kind::Offer, 50, 0, [10, 7 << 32 | 1], &mut pieces(&[(BASE, 4000)]));
+        }),
+        ("an offer past what was lent", |l| {
+            l.lend(7);
+            l.write(Kind::Offer, 50, 0, [4001, 7 << 32 | 1], &mut pieces(&[(BASE + 4096 - 4000, 4001)]));
         }),
         ("two offers of one id", |l| {
             l.write(Kind::Offer, 50, 0, [10, 1], &mut pieces(&[(1, 4000)]));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `net.rs` | a venue in memory: links with delays, contact that fails, deaths; nothing of it is up to the kernel |
 //! | `net/door.rs` | the same as the engines see it |
+//! | `arena.rs` | memory of engines that is lent to their peers |
 //! | `model.rs` | the naive model of matching, for the messages from one engine to another |
 //! | `world.rs` | engines, and what completes on them |
 //! | `world/ask.rs` | random operations |
@@ -16,6 +17,7 @@
 //!
 //! `RUSTMX_SEED` repeats one seed; `RUSTMX_SEEDS` runs so many in each test.
 
+mod arena;
 #[path = "../common/mod.rs"]
 mod common;
 mod memory;
@@ -61,7 +63,7 @@ fn work(world: &mut World, rounds: usize, steps: usize) {
 fn engines_do_what_the_model_says() {
     let _dog = watchdog("simulation", 600);
     let (mut steps, mut unexpected, mut full, mut told) = (0, 0, 0, net::Told::default());
-    let mut copied = [0; 4];
+    let mut copied = [0; 5];
     for seed in seeds(100) {
         let mut world = World::new(seed, Make { rough: seed % 2 == 0, ..Make::default() });
         work(&mut world, 3, 120);
@@ -70,7 +72,7 @@ fn engines_do_what_the_model_says() {
             let stats = engine.node.stats();
             unexpected += stats.unexpected;
             full += stats.ring_full + stats.window_full;
-            for (sum, n) in copied.iter_mut().zip([stats.syscall, stats.fetched, stats.stored, stats.declined]) {
+            for (sum, n) in copied.iter_mut().zip([stats.syscall, stats.fetched, stats.stored, stats.declined, stats.mapped]) {
                 *sum += n;
             }
         }
@@ -80,12 +82,16 @@ fn engines_do_what_the_model_says() {
         told.mute += t.mute;
         told.lost_bits += t.lost_bits;
         told.calls += t.calls;
+        told.lent += t.lent;
+        told.lost_loans += t.lost_loans;
+        told.recalled += t.recalled;
     }
     println!(
-        "{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}, {copied:?} offers, bytes and refusals"
+        "{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}, {copied:?} offers, bytes, refusals, and offers in lent memory"
     );
     let corners = copied.iter().all(|n| *n > 0) || !kernel_allows();
-    assert!(unexpected > 0 && full > 0 && corners, "the simulation does not reach the corners");
+    let lent = told.lent > 0 && told.lost_loans > 0 && told.recalled > 0 && copied[4] > 0;
+    assert!(unexpected > 0 && full > 0 && corners && lent, "the simulation does not reach the corners");
 }
 
 /// The same, where sockets and segments are the kernel's: contact is made when it likes.

@@ -63,7 +63,8 @@ impl Pair {
     fn new(seed: u64) -> Pair {
         let mut rng = Rng(seed);
         let clock = Arc::new(AtomicU64::new(1));
-        let weather = Weather { delay: rng.pick(&[0, 1_000, 30_000]), deaf: 0, busy: rng.pick(&[0, 3]), mute: rng.pick(&[0, 3]) };
+        let weather =
+            Weather { delay: rng.pick(&[0, 1_000, 30_000]), deaf: 0, busy: rng.pick(&[0, 3]), mute: rng.pick(&[0, 3]), thin: 0 };
         let net = Shared::new(seed, weather, clock.clone());
         let nodes = [(); 2].map(|()| world::open(world::config(&mut rng), attr(), &clock, Some(&net)));
         let ways = [nodes[0].knows(&nodes[1]), nodes[1].knows(&nodes[0])];

@@ -4,6 +4,7 @@
 //! not depend on the interleaving: they are found by giving each message in turn to the oldest receive that it fits,
 //! leaving out what was cancelled, discarded or claimed, and, after a fault, what never came.
 
+use crate::arena::Buf;
 use crate::common::{Event, Rng, pattern, seg};
 use rustmx::{Completion, Error};
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ pub const MIN_LEFT: usize = 100;
 /// A message that was sent; its number is its place in the list and travels as CQ data.
 pub struct Sent {
     pub tag: u64,
-    pub buf: Vec<u8>,
+    pub buf: Buf,
     /// Completions that are still to come: one, or none if it was injected.
     pub open: bool,
 }
@@ -30,7 +31,7 @@ pub enum Gone {
 pub struct Post {
     pub tag: u64,
     pub ignore: u64,
-    pub buf: Vec<u8>,
+    pub buf: Buf,
     pub multi: bool,
     pub gone: Gone,
     /// Numbers of the messages that it got, in order of completion.
@@ -49,7 +50,7 @@ impl Post {
 pub struct Claim {
     pub ctx: usize,
     pub message: usize,
-    pub buf: Vec<u8>,
+    pub buf: Buf,
     pub posted: bool,
 }
 
@@ -171,6 +172,8 @@ pub fn size(rng: &mut Rng) -> usize {
         2 => rng.range(65, 260),
         3 => rng.range(260, 4200),
         4 => rng.range(1000, 20_000),
+        // More than the receiver copies in a turn, so that the sender gets its part.
+        _ if rng.one_in(12) => rng.range(270_000, 600_000),
         _ => rng.range(20_000, 90_000) >> rng.below(4),
     }
 }

@@ -9,6 +9,7 @@
 
 mod door;
 
+use crate::arena::{Arena, Buf};
 use crate::common::Rng;
 use crate::trace::Trace;
 use rustmx::mem::atomic::{Ordering, Words};
@@ -18,8 +19,10 @@ use rustmx::shm::layout::{BACK, CONSUMED, CONTROL_LINES, COPIED, CREDIT, FRONT, 
 use rustmx::shm::ring::{Consumer, Peeked};
 use rustmx::transport::{Greeting, Handed, Venue};
 use rustmx::types::PeerId;
-use rustmx::wire::header::{Header, Kind, flag};
+use rustmx::wire::header::{HEAD, Header, Kind, flag};
 use rustmx::wire::hello::Refusal;
+use rustmx::wire::loan::Loan;
+use rustmx::wire::offer::Named;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -43,6 +46,8 @@ pub struct Weather {
     pub mute: u64,
     /// A bit of a bell is lost.
     pub deaf: u64,
+    /// What is lent is lost on the way: it cannot be mapped.
+    pub thin: u64,
 }
 
 enum Shown {
@@ -96,6 +101,7 @@ struct SimBell {
 enum Packet {
     Hello(Box<Greeting>),
     Refusal(Refusal),
+    Loan(Loan, Option<SharedMem>),
     Wake,
     End,
 }
@@ -119,6 +125,11 @@ struct Place {
     closed_to_kernel: bool,
     /// The next record that it publishes gets a wrong header.
     spoil: bool,
+    /// Its memory that others could map, and the number of the next such.
+    arenas: Vec<Arena>,
+    next: u32,
+    /// Numbers that are not lent any more, of which its engine has not asked yet.
+    ended: VecDeque<u32>,
 }
 
 /// Everything between the engines.
@@ -133,6 +144,8 @@ pub struct Net {
     lines: Vec<[End; 2]>,
     /// The way with the spoilt record.
     spoilt: Option<usize>,
+    /// Who was handed what by whom and was not told of its end: lender, other, number.
+    loans: Vec<(usize, usize, u32)>,
     /// What happened to contact, for the tests of the test.
     pub told: Told,
 }
@@ -145,6 +158,9 @@ pub struct Told {
     pub mute: u64,
     pub lost_bits: u64,
     pub calls: u64,
+    pub lent: u64,
+    pub lost_loans: u64,
+    pub recalled: u64,
 }
 
 /// The net, as the places and the world share it.
@@ -163,6 +179,7 @@ impl Shared {
             bells: Vec::new(),
             lines: Vec::new(),
             spoilt: None,
+            loans: Vec::new(),
             told: Told::default(),
         })))
     }
@@ -174,7 +191,16 @@ impl Shared {
     /// A place for one more process; its number.
     pub fn place(&self) -> (usize, Arc<dyn Venue>) {
         let mut net = self.lock();
-        net.places.push(Place { listens: None, alive: true, published: 0, closed_to_kernel: false, spoil: false });
+        net.places.push(Place {
+            listens: None,
+            alive: true,
+            published: 0,
+            closed_to_kernel: false,
+            spoil: false,
+            arenas: Vec::new(),
+            next: 1,
+            ended: VecDeque::new(),
+        });
         let node = net.places.len() - 1;
         (node, Arc::new(door::At { net: self.clone(), node }))
     }
@@ -249,7 +275,14 @@ impl Net {
             };
             let header = Header::parse(words, way.rx.consumed(), way.rx.contiguous()).expect("an engine's header");
             let (from, lines) = (way.rx.offset(), header.lines());
+            let body = RING + (from + HEAD) / 8;
+            let named = match header.kind {
+                Kind::Offer => Named::of(way.written.word(body + 1).load(Ordering::Relaxed)).lent,
+                Kind::Accept => Named::of(header.tag).lent,
+                _ => 0,
+            };
             way.rx.release(lines);
+            self.check_loans(at, node, &header, named);
             self.note(format_args!("{node} publishes {:?} of {} at way {at}", header.kind, header.len));
             self.publish(at, node, from, lines, true);
             if matches!(header.kind, Kind::Inline | Kind::Eager) && header.flags & flag::CQ_DATA != 0 && self.spoilt.is_none() {
@@ -257,6 +290,66 @@ impl Net {
                 self.ways[at].whole.push((published, header.data as usize));
             }
         }
+    }
+
+    /// A record names only what its reader was handed and not told the end of.
+    fn check_loans(&mut self, at: usize, node: usize, header: &Header, named: u32) {
+        // Who has heard a call may lend before its own segment is handed over.
+        let to = self.ways[at].to;
+        let lent = |number: u32| {
+            self.loans.iter().position(|loan| loan.0 == node && loan.2 == number && to.is_none_or(|to| to == loan.1))
+        };
+        if header.kind == Kind::Done && header.flags & flag::RECALLED != 0 {
+            let known = lent(header.tag as u32).unwrap_or_else(|| panic!("node {node} ends a loan that there was not"));
+            self.loans.swap_remove(known);
+            self.told.recalled += 1;
+        } else if named != 0 {
+            assert!(lent(named).is_some(), "node {node} names memory {named}, which is not lent to {to:?}");
+        }
+    }
+
+    /// A buffer of `node` with these bytes, in memory that others could map or not.
+    pub fn buffer(&mut self, node: usize, bytes: Vec<u8>) -> Buf {
+        if self.places.len() <= node || self.rng.one_in(3) {
+            return Buf::Own(bytes);
+        }
+        if let Some(piece) = self.places[node].arenas.last_mut().and_then(|arena| arena.carve(&bytes)) {
+            return piece;
+        }
+        let writable = !self.rng.one_in(4);
+        let place = &mut self.places[node];
+        place.arenas.push(Arena::new(place.next, writable, bytes.len()));
+        place.next += 1;
+        place.arenas.last_mut().and_then(|arena| arena.carve(&bytes)).unwrap_or(Buf::Own(bytes))
+    }
+
+    /// Some memory of `node` is not known as what it was any more: it is lent under another number from now on, or not at all.
+    pub fn end_arena(&mut self, node: usize) {
+        if self.places.get(node).is_none_or(|place| place.arenas.is_empty()) {
+            return;
+        }
+        let again = !self.rng.one_in(4);
+        let which = self.rng.range(0, self.places[node].arenas.len());
+        let place = &mut self.places[node];
+        let arena = &mut place.arenas[which];
+        if arena.number == 0 {
+            return;
+        }
+        place.ended.push_back(arena.number);
+        let number = if again { place.next } else { 0 };
+        place.next += u32::from(again);
+        let before = std::mem::replace(&mut arena.number, number);
+        self.note(format_args!("memory {before} of {node} is {number} now"));
+    }
+
+    /// Two of whom one has not been told the end of what the other lent it.
+    pub fn owes_recall(&self) -> Option<(usize, usize)> {
+        let is_over = |loan: &&(usize, usize, u32)| {
+            let (from, to, number) = **loan;
+            let both = self.places[from].alive && self.places[to].alive;
+            both && self.places[from].arenas.iter().all(|arena| arena.number != number)
+        };
+        self.loans.iter().find(is_over).map(|(from, to, _)| (*from, *to))
     }
 
     fn publish(&mut self, at: usize, node: usize, from: usize, lines: u32, whole: bool) {
@@ -377,8 +470,14 @@ impl Net {
     }
 
     fn say(&mut self, at: usize, end: usize, seq: u64, packet: Packet) {
-        let due = self.due();
+        let (now, due) = (self.now(), self.due());
         let other = &mut self.lines[at][1 - end];
+        if matches!(packet, Packet::Loan(..)) {
+            // It is with the peer at once, as is what stands before it: records that name it may be.
+            other.inbox.iter_mut().for_each(|packet| packet.0 = packet.0.min(now));
+            other.inbox.push_back((now, seq, packet));
+            return;
+        }
         other.last_due = other.last_due.max(due);
         other.inbox.push_back((other.last_due, seq, packet));
     }

@@ -119,6 +119,10 @@ pub fn config(rng: &mut Rng) -> Config {
         share_min: rng.pick(&[16 << 10, 1 << 20]),
         share_worth: rng.pick(&[0, 4_000]),
         cma: rng.pick(&[0, 0, 0, 1]),
+        lend: rng.pick(&[0, 0, 0, 1, 2]),
+        mapped_min: rng.pick(&[1000, 4 << 10]),
+        mapped_share_min: rng.pick(&[16 << 10, 32 << 10]),
+        mapped_share_worth: rng.pick(&[0, 0, 4_000]),
         // Not by the machine's cores: one seed is one run anywhere.
         yield_when_idle: rng.pick(&[1, 1, 2]),
         close_timeout: 0,
@@ -143,6 +147,7 @@ impl World {
             deaf: rng.pick(&[0, 3]),
             busy: if make.rough { rng.pick(&[0, 2, 4]) } else { 0 },
             mute: if make.rough { rng.pick(&[0, 2, 4]) } else { 0 },
+            thin: if make.rough { rng.pick(&[0, 0, 3]) } else { 0 },
         };
         let net = Shared::new(seed, weather, clock.clone());
         let n = if make.engines == 0 { 2 + rng.below(3) as usize } else { make.engines };

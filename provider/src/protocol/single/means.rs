@@ -136,6 +136,12 @@ impl Loans {
         new
     }
 
+    /// Forgets a number. Whether it was heard of it.
+    pub fn remove(&mut self, number: u32) -> bool {
+        let at = self.list.iter().position(|(n, _)| *n == number);
+        at.map(|at| self.list.swap_remove(at)).is_some()
+    }
+
     /// Whether it was heard of a number.
     pub fn knows(&self, number: u32) -> bool {
         self.list.iter().any(|(n, _)| *n == number)

@@ -15,7 +15,8 @@
 //!   sees for itself when all is copied; DONE tells it only of what nobody has.
 //! * A turn copies at most [`TURN`] bytes, so that others get theirs.
 //! * OFFER and ACCEPT may name memory that was lent, by its number ([`Lender`]); the peer was handed it before, through the socket.
-//!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel.
+//!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel. When its owner does not lend it any more (a DONE of
+//!   its own, behind all records that name it), it is unmapped, as soon as no message needs it.
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
 //!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
@@ -30,7 +31,9 @@ mod pace;
 mod receiver;
 mod sender;
 
-use super::{Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, envelope_of, flags_of};
+use super::{
+    Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, bare, envelope_of, flags_of,
+};
 use crate::mem::user::UserIov;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::sys::clock::Clock;
@@ -150,6 +153,8 @@ pub struct Copies {
     no_offers: bool,
     /// The peer cannot map what we lend.
     no_loans: bool,
+    /// The peer does not write what we lend.
+    no_stores: bool,
     /// What the peer has lent.
     loans: Loans,
     /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
@@ -222,14 +227,27 @@ impl Copies {
         self.loans.knows(number)
     }
 
-    /// The number of the memory that the record at the head of the ring, an OFFER or ACCEPT, names, if nothing was heard of it yet.
+    /// The number of the memory that the record at the head of the ring, an OFFER, an ACCEPT or the end of a loan, names, if nothing was heard
+    /// of it yet.
     #[inline]
     pub fn news(&self, link: &Link, header: &Header) -> Option<u32> {
         let lent = match header.kind {
             Kind::Accept => Named::of(header.tag).lent,
+            Kind::Done => header.tag as u32,
             _ => Offer::parse(link.body(header)).map_or(0, |offer| offer.lent),
         };
         (lent != 0 && !self.loans.knows(lent)).then_some(lent)
+    }
+
+    /// What the peer lent under a number, which it did, is not lent any more: it is unmapped here, once no message needs it.
+    pub fn on_recalled(&mut self, header: &Header) -> Result<(), Corrupt> {
+        let number = u32::try_from(header.tag).map_err(|_| Corrupt)?;
+        if header.flags == flag::RECALLED && header.data == 0 && self.loans.remove(number) { Ok(()) } else { Err(Corrupt) }
+    }
+
+    /// The record that ends a loan of ours. None that names it may follow.
+    pub fn recall(number: u32) -> Draft<'static> {
+        Draft { flags: flag::RECALLED, ..bare(Kind::Done, number.into(), 0) }
     }
 
     /// Whether the peer can map what is lent to it, as far as known.

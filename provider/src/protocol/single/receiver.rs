@@ -217,7 +217,7 @@ impl Copies {
     /// What the ACCEPT of a message names. `None`: there is none to be written, for it is copied already, or the sender could do nothing with it.
     pub(super) fn shared_out(&mut self, id: u32, lender: &mut dyn Lender) -> Option<(Named, &Copying)> {
         let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return None };
-        let lent = if self.no_loans { 0 } else { lender.lend(&c.req.iov) };
+        let lent = if self.no_loans || self.no_stores { 0 } else { lender.lend(&c.req.iov, true) };
         c.lent = lent != 0;
         if lent == 0 && (self.peer_no_write || !self.on) && matches!(c.stage, Stage::Claiming(_)) {
             c.stage = Stage::Alone(c.wanted);
@@ -257,8 +257,8 @@ impl Copies {
         let cannot_read = self.no_read && coming.needs_kernel();
         let State::Copying(c) = &mut coming.state else { return Ok(()) };
         if header.flags & flag::FORBIDDEN != 0 {
-            // Had it mapped what we lent, it would not have asked the kernel.
-            if c.lent { self.no_loans = true } else { self.peer_no_write = true }
+            // Had it mapped what we lent, for writing, it would not have asked the kernel.
+            if c.lent { self.no_stores = true } else { self.peer_no_write = true }
         }
         let (Stage::Claiming(share) | Stage::Waiting(share)) = c.stage else { return Err(Corrupt) };
         let left = share.chunks().checked_sub(u32::try_from(header.data).map_err(|_| Corrupt)?).ok_or(Corrupt)?;

@@ -48,7 +48,7 @@ struct Arena {
 const ARENA: usize = 4 << 20;
 
 impl Lender for Arena {
-    fn lend(&mut self, iov: &[UserSeg]) -> u32 {
+    fn lend(&mut self, iov: &[UserSeg], _: bool) -> u32 {
         let base = self.memory.as_user(0, 0).address();
         let inside = |s: &UserSeg| s.is_empty() || s.address() >= base && s.address() + s.len() <= base + ARENA;
         u32::from(self.lent && iov.iter().all(inside))
@@ -319,7 +319,7 @@ proptest! {
         }
         for (i, (p, from)) in plans.iter().zip(&from).enumerate() {
             let iov = cut(from.whole, p.pieces.0);
-            let lent = if a.copies.takes_loans() { a.arena.lend(&iov) } else { 0 };
+            let lent = if a.copies.takes_loans() { a.arena.lend(&iov, false) } else { 0 };
             let started = Single::start(&mut a.wire(), &Message { lent, ..message(i, &iov) }, &req(i));
             if lent == 0 && matches!(ab, Reach::Unseen | Reach::Off) {
                 // It offers nothing, since it could not help; streams have tests of their own.

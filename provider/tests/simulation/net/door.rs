@@ -11,9 +11,10 @@ use rustmx::shm::ring::Consumer;
 use rustmx::shm::segment;
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
-use rustmx::transport::{Door, Event, Greeting, Handed, Line, NoCall, Reach, Reply, Venue};
+use rustmx::transport::{Door, Event, Greeting, Handed, Lendable, Line, NoCall, Reach, Reply, Venue};
 use rustmx::types::PeerId;
 use rustmx::wire::hello::{Hello, Refusal};
+use rustmx::wire::loan::Loan;
 use rustmx::{Error, Name};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -138,6 +139,20 @@ impl Door for DoorAt {
         Ok(Arc::new(EventFd::new().map_err(|_| Error::NoResources)?))
     }
 
+    fn lendable(&mut self, address: usize, _: usize) -> Option<Lendable> {
+        self.net.lock().places[self.node].arenas.iter().find_map(|arena| arena.lendable(address))
+    }
+
+    fn lend(&mut self, memory: &Lendable, _: bool) -> Option<Handed> {
+        let net = self.net.lock();
+        let arena = net.places[self.node].arenas.iter().find(|arena| arena.number == memory.number);
+        Some(Handed::Own(arena.expect("asked for a moment ago").memory()))
+    }
+
+    fn ended(&mut self) -> Option<u32> {
+        self.net.lock().places[self.node].ended.pop_front()
+    }
+
     fn kernel_pid(&self, pid: u32) -> u32 {
         let net = self.net.lock();
         let open = net.places.iter().enumerate().any(|(i, p)| super::pid(i) == pid && p.alive && !p.closed_to_kernel);
@@ -213,6 +228,29 @@ impl Line for Talk {
         Ok(())
     }
 
+    fn lend(&self, loan: &Loan, memory: &Handed) -> Result<(), NoCall> {
+        let mut net = self.net.lock();
+        let (node, other) = (net.lines[self.at][self.end].node, net.lines[self.at][1 - self.end].node);
+        if !net.lines[self.at][1 - self.end].open || !net.places[node].alive {
+            return Err(NoCall::Never(Error::PeerGone));
+        }
+        let (mute, thin) = (net.weather.mute, net.weather.thin);
+        if net.chance(mute) {
+            net.told.mute += 1;
+            return Err(NoCall::Later);
+        }
+        let Handed::Own(memory) = memory else { return Err(NoCall::Never(Error::Unsupported)) };
+        let lost = net.chance(thin);
+        net.collect(node);
+        net.note(format_args!("{node} lends memory {} to {other}, lost: {lost}", loan.number));
+        net.told.lent += 1;
+        net.told.lost_loans += u64::from(lost);
+        net.loans.push((node, other, loan.number.get()));
+        let seq = net.places[node].published;
+        net.say(self.at, self.end, seq, Packet::Loan(*loan, (!lost).then(|| memory.clone())));
+        Ok(())
+    }
+
     fn hear(&self) -> Reply {
         let mut net = self.net.lock();
         let (node, other) = (net.lines[self.at][self.end].node, net.lines[self.at][1 - self.end].node);
@@ -223,6 +261,10 @@ impl Line for Talk {
                 Reply::Greeting(greeting)
             }
             Packet::Wake => Reply::Wake,
+            Packet::Loan(loan, memory) => {
+                net.note(format_args!("{node} hears of memory {} of {other}", loan.number));
+                Reply::Loan(loan, memory.map(Handed::Own))
+            }
             Packet::End => {
                 net.note(format_args!("{node} hears the end of {other}"));
                 Reply::Ended

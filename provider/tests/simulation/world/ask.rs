@@ -1,6 +1,7 @@
 //! Random operations of one world, noted in its flows.
 
 use super::{FLOW, PEEK, SEND, World};
+use crate::arena::Buf;
 use crate::common::{Msg, Want, seg};
 use crate::model::{Claim, Gone, Post, Sent, size, split};
 use rustmx::{Addr, Error, INJECT_MAX, OpFlags, UserCtx};
@@ -14,6 +15,11 @@ impl World {
             // From now on nobody copies for this engine.
             let n = self.rng.range(0, self.engines.len());
             self.net.lock().close_to_kernel(n);
+        }
+        if self.rng.one_in(30) {
+            // Something of its memory is not what it was.
+            let n = self.rng.range(0, self.engines.len());
+            self.net.lock().end_arena(n);
         }
         match self.rng.below(20) {
             0..5 => self.send(f),
@@ -50,7 +56,7 @@ impl World {
     }
 
     pub fn send(&mut self, f: usize) {
-        let World { flows, rng, engines, .. } = self;
+        let World { flows, rng, engines, net, .. } = self;
         let flow = &mut flows[f];
         // What is sent to a contact while nobody is there would go to the next one there.
         if !engines[flow.from].alive || flow.over {
@@ -64,7 +70,7 @@ impl World {
         let to = engines[flow.from].ways[flow.to].0;
         let ctx = SEND | f << FLOW | number;
         let msg = Msg { inject, ..Msg::new(to, tag).data(number as u64).ctx(ctx).with(level) };
-        let buf = flow.content(number, n);
+        let buf = net.lock().buffer(flow.from, flow.content(number, n));
         flow.out.push(Sent { tag, buf, open: !inject });
         let iov = split(&mut flow.out[number].buf, 1 + rng.below(4) as usize, rng);
         let (from, to) = (flow.from, flow.to);
@@ -91,14 +97,14 @@ impl World {
         if self.is_dead(f) {
             return;
         }
-        let World { flows, rng, engines, .. } = self;
+        let World { flows, rng, engines, net, .. } = self;
         let flow = &mut flows[f];
         let multi = flow.multi && rng.one_in(6);
         let n = if multi { rng.range(200, 20_000) } else { size(rng) };
         let post = Post {
             tag: rng.below(4),
             ignore: rng.pick(&[0, 0, u64::MAX, 1, 2]),
-            buf: vec![0xee; n],
+            buf: net.lock().buffer(flow.to, vec![0xee; n]),
             multi,
             gone: Gone::No,
             got: Vec::new(),
@@ -162,7 +168,7 @@ impl World {
                 flow.taken.insert(message);
             }
             if how == OpFlags::CLAIM {
-                flow.claims.push(Claim { ctx, message, buf: Vec::new(), posted: false });
+                flow.claims.push(Claim { ctx, message, buf: Buf::Own(Vec::new()), posted: false });
             }
         }
         found
@@ -189,7 +195,7 @@ impl World {
         }
         let n = size(&mut self.rng);
         let claim = &mut flow.claims[i];
-        claim.buf = vec![0xee; n];
+        claim.buf = self.net.lock().buffer(to, vec![0xee; n]);
         claim.posted = true;
         let iov = [seg(&mut claim.buf)];
         let received = self.with(to, |node| node.recvv(Want::any().ctx(ctx).with(OpFlags::CLAIM), &iov, true));

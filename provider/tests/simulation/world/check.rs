@@ -50,6 +50,9 @@ impl World {
                 assert_eq!(found, Some(want), "{}, flow {f}: unexpected messages lost or out of order", self.at());
             }
         }
+        self.until("what is not lent any more is not recalled", |w| {
+            w.net.lock().owes_recall().is_none_or(|(a, b)| w.have_lost(a, b))
+        });
         self.until("sends never complete", |w| w.flows.iter().all(|f| f.lost || f.sends_open == 0));
         for &f in &whole {
             assert_eq!(self.peek(f, 0, u64::MAX, OpFlags::empty()), None, "{}: a message out of nothing", self.at());
@@ -70,6 +73,10 @@ impl World {
                 assert_eq!(gone, Gone::Cancelled, "{}: receive {number} cannot be cancelled (multi: {multi})", self.at());
             }
         }
+    }
+
+    fn have_lost(&self, a: usize, b: usize) -> bool {
+        self.flows.iter().any(|f| f.lost && [(a, b), (b, a)].contains(&(f.from, f.to)))
     }
 
     /// Engines `a` and `b` have lost each other, or will in a moment.

@@ -1,0 +1,28 @@
+//! A process that the kernel refuses userfaultfd(2), as in a container with a strict filter.
+#![expect(unsafe_code)]
+// UNSAFETY: prctl(2), which rustix does not have for filters.
+
+const LOAD_NUMBER: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
+
+fn step(code: u32, k: u32, skip_unless: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: skip_unless, k }
+}
+
+/// From here on userfaultfd(2) fails in this process with `EPERM`.
+pub fn without_userfaultfd() {
+    let mut steps = [
+        step(LOAD_NUMBER, 0, 0),
+        step(IF_EQUAL, libc::SYS_userfaultfd as u32, 1),
+        step(ANSWER, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(ANSWER, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: a program that outlives the call, of which the kernel takes a copy.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    assert!(done, "a filter: {}", std::io::Error::last_os_error());
+}
