@@ -43,7 +43,7 @@ struct Stranger {
     until: u64,
 }
 
-/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks.
+/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks (the network has as many).
 pub struct Local {
     listener: OwnedFd,
     poller: Arc<Poller>,
