@@ -72,9 +72,6 @@ pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, t
     }
 }
 
-/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
-const FRESH: u64 = 1_000_000;
-
 /// A message that found no room in the ring. It keeps its place: later ones wait behind it.
 pub(super) struct Waiting {
     tagged: bool,
@@ -355,10 +352,9 @@ impl Endpoint {
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
         let copied = if peer.copies.has_work() {
             open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
-            let fresh = self.clock.now().saturating_sub(self.poll.looked_at) < FRESH;
             let mut lender =
                 ToPeer { terms: self.terms, door: self.door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed };
-            peer.copies.push(link, fresh, &mut lender, &mut ended)
+            peer.copies.push(link, &mut lender, &mut ended)
         } else {
             Ok(0)
         };

@@ -63,7 +63,8 @@ impl Loan {
 
 /// How this side reaches the other's bytes of one message.
 pub(super) enum Means<'a> {
-    Kernel(Target),
+    /// Whether the process of this id is known to be the one that is meant.
+    Kernel(Target, bool),
     Mapped(&'a Loan),
 }
 
@@ -71,7 +72,8 @@ impl Means<'_> {
     /// Copies bytes `at..at + len` of a message from the other's pieces to ours.
     pub fn fetch(&self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target) => target.fetch(from, to, at, len),
+            Means::Kernel(target, true) => remote::fetch_part(target.pid, from, to, at, len, None),
+            Means::Kernel(target, false) => target.fetch(from, to, at, len),
             Means::Mapped(loan) => {
                 loan.parts(from, at, len, |there, here, n| {
                     loan.memory.drain(there, to, here, n);
@@ -84,7 +86,7 @@ impl Means<'_> {
     /// Copies bytes `at..at + len` of a message from our pieces to the other's.
     pub fn store(&self, to: &Pieces, from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target) => remote::store_part(target.pid, to, from, at, len),
+            Means::Kernel(target, _) => remote::store_part(target.pid, to, from, at, len),
             Means::Mapped(loan) => {
                 loan.parts(to, at, len, |there, here, n| loan.memory.fill(there, from, here, n));
                 Ok(())

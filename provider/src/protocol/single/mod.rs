@@ -19,9 +19,9 @@
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
 //!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
-//! * Process ids are used again. The receiver reads the root of the sender's region table (which has a tag of its own) by the same system
-//!   calls as the bytes: they came from that very process. The sender looks there before it writes to a receiver of which it has heard
-//!   nothing for a while. Lent memory needs neither: the mapping is of that file and no other.
+//! * Process ids are used again. From a sender of which it has heard nothing for a millisecond ([`FRESH`]) the receiver reads the root of its
+//!   region table (which has a tag of its own), too, by the same system calls as the bytes: they came from that very process. The sender looks
+//!   there before it writes to such a receiver. Lent memory needs neither: the mapping is of that file and no other.
 //!
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
 
@@ -55,6 +55,13 @@ const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
 const PARTS: usize = 4;
 const PAGE: usize = 4096;
+/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
+const FRESH: u64 = 1_000_000;
+
+/// Whether a process that lived after this time (0: it is not known) still has its id.
+fn is_fresh(clock: Option<&Clock>, since: u64) -> bool {
+    since != 0 && clock.is_some_and(|clock| clock.now().saturating_sub(since) < FRESH)
+}
 
 /// The protocol.
 pub struct Single;
@@ -157,6 +164,8 @@ pub struct Copies {
     sharing: Sharing,
     pace: Pace,
     clock: Option<Clock>,
+    /// The record that is being looked at was written after this time, so the peer lived; 0: it is not known.
+    since: u64,
     tx: FxHashMap<u32, Offered>,
     /// Messages of ours whose copying is shared, in the order of their numbers.
     parts: VecDeque<u32>,
@@ -195,6 +204,12 @@ impl Copies {
     pub fn set_clock(&mut self, clock: Clock, worth: [u64; 2]) {
         self.clock = Some(clock);
         self.pace.set_worth(worth);
+    }
+
+    /// The next OFFER or ACCEPT was written after this time; 0: perhaps long ago.
+    #[inline]
+    pub fn heard(&mut self, since: u64) {
+        self.since = since;
     }
 
     fn is_shared(&self, bytes: usize, mapped: bool) -> bool {
@@ -260,13 +275,12 @@ impl Copies {
         !self.tx.is_empty() || !self.notes.is_empty()
     }
 
-    /// Writes control records as there is room, and copies what fits a turn. `fresh`: what the peer said was said a moment ago, so that
-    /// its process id cannot be somebody else's yet. Returns how much there was to do.
-    pub fn push(&mut self, link: &mut Link, fresh: bool, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
+    /// Writes control records as there is room, and copies what fits a turn. Returns how much there was to do.
+    pub fn push(&mut self, link: &mut Link, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
         let mut work = self.write_notes(link, Some(lender))?;
         let mut left = TURN;
         while left > 0 && !self.parts.is_empty() {
-            let n = self.copy_back(link, fresh);
+            let n = self.copy_back(link);
             ended.stored += n as u64;
             left = left.saturating_sub(n);
             work += 1;

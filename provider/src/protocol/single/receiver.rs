@@ -2,7 +2,7 @@
 
 use super::means::{Loan, Means};
 use super::pace::TELLING;
-use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN};
+use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN, is_fresh};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Lender};
@@ -52,6 +52,8 @@ pub(super) struct Coming {
     pub lent: bool,
     /// That memory, if it is mapped here.
     pub loan: Option<Loan>,
+    /// The peer lived after this time.
+    pub since: u64,
     pub state: State,
 }
 
@@ -89,7 +91,7 @@ impl Copies {
         let means = match (loan, self.target.filter(|_| !self.no_read)) {
             (Some(loan), _) if !loan.holds(&from) => return Err(Corrupt),
             (Some(loan), _) => Means::Mapped(loan),
-            (None, Some(target)) => Means::Kernel(target),
+            (None, Some(target)) => Means::Kernel(target, is_fresh(self.clock.as_ref(), self.since)),
             (None, None) => return Ok(false),
         };
         let begun = self.clock.as_ref().filter(|_| wanted >= TELLING).map(Clock::now);
@@ -110,10 +112,10 @@ impl Copies {
     /// Takes the next chunk of the oldest message that has something to be copied. Returns the bytes copied.
     pub(super) fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
         let Some(id) = self.copying.pop_front() else { return 0 };
-        let Some(Coming { from, loan, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
+        let Some(Coming { from, loan, since, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
         let means = match (&*loan, self.target.filter(|_| !self.no_read)) {
             (Some(loan), _) => Means::Mapped(loan),
-            (None, Some(target)) => Means::Kernel(target),
+            (None, Some(target)) => Means::Kernel(target, is_fresh(self.clock.as_ref(), *since)),
             (None, None) => {
                 // A process that this one cannot even name may see this one.
                 self.no_read = true;
@@ -306,7 +308,7 @@ impl Copies {
         }
         match self.rx.entry(body.id) {
             Entry::Occupied(_) => return Err(Corrupt),
-            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, state }),
+            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, since: self.since, state }),
         };
         Ok(body.id)
     }

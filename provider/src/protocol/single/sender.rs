@@ -1,7 +1,7 @@
 //! The sender of offered messages: it copies from the back what the receiver shares out.
 
 use super::means::{Loan, Means};
-use super::{Copies, Note, PAGE, Returned};
+use super::{Copies, Note, PAGE, Returned, is_fresh};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserIov;
 use crate::protocol::Target;
@@ -29,6 +29,8 @@ pub(super) struct Part {
     to: Pieces,
     /// The receiver's memory, if it is mapped here.
     loan: Option<Loan>,
+    /// The receiver lived after this time.
+    since: u64,
     /// Whether the receiver is known to be the process that it was.
     known: bool,
 }
@@ -51,7 +53,7 @@ impl Part {
                 if !self.known {
                     return Ok(0);
                 }
-                Means::Kernel(target)
+                Means::Kernel(target, true)
             }
             (None, None) => return Err(NoAccess::Forbidden),
         };
@@ -68,14 +70,14 @@ impl Part {
 
 impl Copies {
     /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
-    pub(super) fn copy_back(&mut self, link: &Link, fresh: bool) -> usize {
+    pub(super) fn copy_back(&mut self, link: &Link) -> usize {
         let Some(&id) = self.parts.front() else { return 0 };
         let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
             // The receiver has done all of it.
             self.parts.pop_front();
             return 0;
         };
-        part.known |= fresh;
+        part.known |= is_fresh(self.clock.as_ref(), part.since);
         let done = part.share.claimed();
         match part.write(link, self.target.filter(|_| !self.no_write), iov) {
             Ok(n) if n > 0 => return n,
@@ -109,7 +111,7 @@ impl Copies {
             return Err(Corrupt);
         }
         self.accepted = number;
-        offered.part = Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, known: false });
+        offered.part = Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, since: self.since, known: false });
         self.parts.push_back(id);
         Ok(())
     }
