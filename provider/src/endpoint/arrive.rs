@@ -183,6 +183,7 @@ impl Desk<'_> {
                 let moved = std::mem::take(&mut peer.copies.fetched);
                 self.moved += moved;
                 self.stats.fetched += moved;
+                self.stats.past_caches += std::mem::take(&mut peer.copies.past_caches);
             }
             Kind::Accept => {
                 peer.copies.heard(self.since);

@@ -2,6 +2,7 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
+use super::engines::help_from;
 use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
 use super::rma::target;
@@ -67,6 +68,7 @@ pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, t
     } else {
         Sharing::WhereItPays
     });
+    copies.help_from(help_from(config, crowd));
     if config.cma == 0 {
         copies.reach(target);
     }
@@ -362,6 +364,7 @@ impl Endpoint {
             self.stats.declined += 1;
             peer.streams.expect(id, env, req);
         }
+        let past_caches = std::mem::take(&mut peer.copies.past_caches);
         let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         if peer.has_work() && !peer.in_busy {
@@ -377,6 +380,8 @@ impl Endpoint {
         }
         self.stats.fetched += ended.fetched;
         self.stats.stored += ended.stored;
+        self.stats.past_caches += past_caches;
+        self.stats.helped += ended.helped;
         for received in ended.received {
             self.received(out, id, received);
         }

@@ -16,6 +16,7 @@
 //! * A turn copies at most [`TURN`] bytes, so that others get theirs.
 //! * OFFER and ACCEPT may name memory that was lent, by its number ([`Lender`]); the peer was handed it before, through the socket.
 //!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel.
+//! * A helper thread may take chunks, too, while the application computes ([`copier`]).
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
 //!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
@@ -25,6 +26,7 @@
 //!
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
 
+mod copier;
 mod means;
 mod pace;
 mod receiver;
@@ -38,8 +40,9 @@ use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
+use copier::Helping;
 pub use means::Loan;
-use means::Loans;
+use means::{Engines, Loans};
 use pace::Pace;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
@@ -55,14 +58,6 @@ const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
 const PARTS: usize = 4;
 const PAGE: usize = 4096;
-/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
-const FRESH: u64 = 1_000_000;
-
-/// Whether a process that lived after this time (0: it is not known) still has its id.
-fn is_fresh(clock: Option<&Clock>, since: u64) -> bool {
-    since != 0 && clock.is_some_and(|clock| clock.now().saturating_sub(since) < FRESH)
-}
-
 /// The protocol.
 pub struct Single;
 
@@ -127,6 +122,8 @@ pub struct Ended {
     pub fetched: u64,
     /// Bytes that we copied to the peer's memory.
     pub stored: u64,
+    /// Of `fetched`, those that the helper thread copied.
+    pub helped: u64,
 }
 
 /// Which of the messages that the table shares out are.
@@ -162,6 +159,8 @@ pub struct Copies {
     /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
     share_borders: [SmallVec<[usize; 2]>; 2],
     sharing: Sharing,
+    engines: Engines,
+    help: Helping,
     pace: Pace,
     clock: Option<Clock>,
     /// The record that is being looked at was written after this time, so the peer lived; 0: it is not known.
@@ -180,6 +179,8 @@ pub struct Copies {
     notes: VecDeque<Note>,
     /// Bytes that we copied from the peer's memory as soon as their message was there.
     pub fetched: u64,
+    /// Bytes that we wrote past the caches.
+    pub past_caches: u64,
 }
 
 impl Copies {
@@ -204,6 +205,11 @@ impl Copies {
     pub fn set_clock(&mut self, clock: Clock, worth: [u64; 2]) {
         self.clock = Some(clock);
         self.pace.set_worth(worth);
+    }
+
+    /// Messages in mapped memory of so many bytes or more are copied past the caches (`usize::MAX`: none).
+    pub fn stream_from(&mut self, bytes: usize) {
+        self.engines = Engines::stream_from(bytes);
     }
 
     /// The next OFFER or ACCEPT was written after this time; 0: perhaps long ago.
@@ -338,6 +344,7 @@ impl Copies {
 
     /// The peer is gone.
     pub fn abort(&mut self) -> Aborted {
+        self.call_off();
         let mut out = Aborted::default();
         let mut sends: Vec<(u32, Offered)> = self.tx.drain().collect();
         sends.sort_by_key(|(id, _)| *id);

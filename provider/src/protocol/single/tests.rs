@@ -1,5 +1,6 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us.
 
+use super::means::FRESH;
 use super::*;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::pool::Pool;
@@ -9,9 +10,9 @@ use crate::mem::user::{UserSeg, gather_into, of_slice, scatter_bytes, total_len}
 use crate::protocol::Streams;
 use crate::region::table::Table;
 use crate::request::Special;
-use crate::shm::layout::BACK;
+use crate::shm::layout::{BACK, FRONT};
 use crate::shm::segment;
-use crate::shm::split::MAX_NUMBER;
+use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER};
 use crate::types::{CompFlags, Level, UserCtx};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -296,13 +297,17 @@ proptest! {
     #[test]
     fn all_bytes_arrive(
         plans in proptest::collection::vec(plan(), 1..5), turns in proptest::collection::vec(0u8..5, 0..60), share_min in 1usize..200_000,
-        ab in reach(), ba in reach(), lent_a in lent(), lent_b in lent(),
+        ab in reach(), ba in reach(), lent_a in lent(), lent_b in lent(), engines in (any::<bool>(), any::<bool>()),
     ) {
         if !kernel_allows() {
             return Ok(());
         }
         let (mut a, mut b) = sides(share_min);
         let table = Table::default();
+        for side in [&mut a, &mut b] {
+            side.copies.stream_from(if engines.0 { 1 } else { usize::MAX });
+            side.copies.help_from(if engines.1 { 1 } else { usize::MAX });
+        }
         aim(&mut a, ab, &table);
         aim(&mut b, ba, &table);
         lend(&mut a, &mut b, lent_a);
@@ -642,4 +647,76 @@ fn a_sender_asks_for_the_table_unless_it_heard_of_the_receiver_a_moment_ago() {
         assert_eq!(a.moved > 0, writes, "{since}");
         drop((b, from, to));
     }
+}
+
+#[test]
+fn the_helper_copies_what_the_receiver_does_not_get_round_to() {
+    const LEN: usize = 8 << 20;
+    let Some((a, mut b, from, to, _table)) = shared(LEN) else { return };
+    b.copies.help_from(LEN);
+    b.push();
+    let chunks = (LEN / CHUNKS.1) as u64;
+    // The receiver computes; the sender is not there.
+    let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed) & u64::from(MAX_CHUNKS);
+    while claimed(&b) < chunks {
+        std::thread::yield_now();
+    }
+    let mut ended = Ended::default();
+    while ended.received.is_empty() {
+        b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
+    }
+    assert_eq!((ended.fetched + b.moved, from == to), (LEN as u64, true));
+    assert!(ended.helped >= LEN as u64 - 2 * TURN.max(CHUNKS.1) as u64, "{} helped", ended.helped);
+    assert!(b.copies.help.id.is_none() && !b.copies.has_work());
+    drop(a);
+}
+
+#[test]
+fn the_helper_lets_go_when_the_peer_is_gone() {
+    for _ in 0..5 {
+        let Some((a, mut b, _from, mut to, _table)) = shared(8 << 20) else { return };
+        b.copies.help_from(1);
+        b.push();
+        assert!(b.copies.help.id.is_some());
+        assert_eq!(b.copies.abort().recvs.len(), 1);
+        // The application has its buffer again.
+        to.fill(0xee);
+        for _ in 0..100 {
+            std::thread::yield_now();
+        }
+        assert!(to.iter().all(|byte| *byte == 0xee));
+        drop(a);
+    }
+}
+
+#[test]
+fn a_sender_that_leaves_the_rest_to_receiver_and_helper() {
+    let Some((mut a, mut b, from, to, _table)) = shared(8 << 20) else { return };
+    b.copies.help_from(1);
+    b.push();
+    a.drain().expect("sound");
+    // One turn, then its process may not write any more.
+    a.push();
+    let stored = a.moved;
+    a.copies.no_write = true;
+    while b.received.is_empty() {
+        a.push();
+        b.push();
+        while b.drain().expect("sound") {}
+    }
+    assert_eq!((a.moved, b.moved + a.moved, from == to), (stored, 8 << 20, true));
+}
+
+#[test]
+fn lies_about_what_the_helper_copied() {
+    let Some((a, mut b, ..)) = shared(8 << 20) else { return };
+    b.copies.help_from(1);
+    b.push();
+    let id = b.copies.help.id.expect("helped");
+    let done = |chunks| Header { kind: Kind::Done, flags: 0, len: 0, ack: 0, tag: id.into(), data: chunks };
+    for chunks in [17, u64::MAX, 16] {
+        assert!(b.copies.on_done(&done(chunks), &mut Ended::default()).is_err(), "{chunks} of 16, of which one at least is here");
+    }
+    b.copies.abort();
+    drop(a);
 }
