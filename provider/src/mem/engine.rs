@@ -40,15 +40,14 @@ impl Engine {
     }
 }
 
-/// Bytes of a cache line: a streaming store is quick only if whole lines are written one after the other.
-const LINE: usize = 64;
-
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(never)]
 unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    /// Bytes of a cache line: streaming stores are quick only if whole lines are written one after the other.
+    const LINE: usize = 64;
     let head = dst.align_offset(LINE).min(n);
     let lines = (n - head) / LINE;
     let tail = head + lines * LINE;
@@ -74,7 +73,6 @@ unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
 /// As `copy_nonoverlapping`.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
-    const { assert!(LINE.is_power_of_two()) };
     // SAFETY: our contract is the same.
     unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
 }

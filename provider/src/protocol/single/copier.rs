@@ -12,7 +12,7 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::UserIov;
 use crate::protocol::Target;
 use crate::shm::hands::{Hands, Outcome};
-use crate::sys::thread;
+use crate::sys::{fork, thread};
 use crate::transport::link::{Corrupt, Link};
 use crate::wire::header::Header;
 use crate::wire::offer::Pieces;
@@ -129,6 +129,22 @@ impl Default for Helping {
     }
 }
 
+impl Helping {
+    fn call_off(&mut self) {
+        // In a child there is nobody who would unlock it.
+        if self.id.take().is_some() && !fork::in_child() {
+            self.job.stop();
+            dismiss(&self.job);
+        }
+    }
+}
+
+impl Drop for Helping {
+    fn drop(&mut self) {
+        self.call_off();
+    }
+}
+
 /// What the helper thread has to do with a message.
 pub(super) enum Help {
     /// Nothing, or nothing any more.
@@ -201,10 +217,7 @@ impl Copies {
 
     /// Has the helper thread let go of what it copies; waits for a chunk, at most.
     pub fn call_off(&mut self) {
-        if self.help.id.take().is_some() {
-            self.help.job.stop();
-            dismiss(&self.help.job);
-        }
+        self.help.call_off();
     }
 
     /// The sender says how many chunks it copied of a message that the helper has in hand, too.

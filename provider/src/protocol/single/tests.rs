@@ -654,18 +654,18 @@ fn the_helper_copies_what_the_receiver_does_not_get_round_to() {
     const LEN: usize = 8 << 20;
     let Some((a, mut b, from, to, _table)) = shared(LEN) else { return };
     b.copies.help_from(LEN);
-    b.push();
+    let mut ended = Ended::default();
+    b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
     let chunks = (LEN / CHUNKS.1) as u64;
     // The receiver computes; the sender is not there.
     let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed) & u64::from(MAX_CHUNKS);
     while claimed(&b) < chunks {
         std::thread::yield_now();
     }
-    let mut ended = Ended::default();
     while ended.received.is_empty() {
         b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
     }
-    assert_eq!((ended.fetched + b.moved, from == to), (LEN as u64, true));
+    assert_eq!((ended.fetched, from == to), (LEN as u64, true));
     assert!(ended.helped >= LEN as u64 - 2 * TURN.max(CHUNKS.1) as u64, "{} helped", ended.helped);
     assert!(b.copies.help.id.is_none() && !b.copies.has_work());
     drop(a);
@@ -677,8 +677,9 @@ fn the_helper_lets_go_when_the_peer_is_gone() {
         let Some((a, mut b, _from, mut to, _table)) = shared(8 << 20) else { return };
         b.copies.help_from(1);
         b.push();
-        assert!(b.copies.help.id.is_some());
-        assert_eq!(b.copies.abort().recvs.len(), 1);
+        // It may have been so quick that nothing is left to be broken off.
+        let in_hand = usize::from(b.copies.help.id.is_some());
+        assert_eq!((b.copies.abort().recvs.len(), b.received.len()), (in_hand, 1 - in_hand));
         // The application has its buffer again.
         to.fill(0xee);
         for _ in 0..100 {
@@ -709,10 +710,11 @@ fn a_sender_that_leaves_the_rest_to_receiver_and_helper() {
 
 #[test]
 fn lies_about_what_the_helper_copied() {
-    let Some((a, mut b, ..)) = shared(8 << 20) else { return };
+    let Some((a, mut b, _from, _to, _table)) = shared(8 << 20) else { return };
     b.copies.help_from(1);
     b.push();
-    let id = b.copies.help.id.expect("helped");
+    // It may be so quick that it has all of it.
+    let Some(id) = b.copies.help.id else { return };
     let done = |chunks| Header { kind: Kind::Done, flags: 0, len: 0, ack: 0, tag: id.into(), data: chunks };
     for chunks in [17, u64::MAX, 16] {
         assert!(b.copies.on_done(&done(chunks), &mut Ended::default()).is_err(), "{chunks} of 16, of which one at least is here");
