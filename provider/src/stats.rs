@@ -45,6 +45,10 @@ counters! {
     fetched;
     /// Bytes of messages that this side copied to its peers' memory.
     stored;
+    /// Bytes of these that were written past the caches, by streaming stores.
+    past_caches;
+    /// Bytes of these that the helper thread copied.
+    helped;
     /// Offered messages that had to come as streams after all.
     declined;
     /// Eager messages that went as streams because the receiver's window was used up.

@@ -34,6 +34,8 @@ struct Desk<'a> {
     via: PeerId,
     /// Bytes of long messages copied in this turn.
     moved: u64,
+    /// All that is in the ring was written after this time; 0: nothing is known of it.
+    since: u64,
     /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
     news: Option<u32>,
 }
@@ -66,6 +68,7 @@ impl Endpoint {
             src,
             via: id,
             moved: 0,
+            since: self.poll.empty_at(peer.hot),
             news: None,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
@@ -181,12 +184,17 @@ impl Desk<'_> {
                 peer.copies.on_recalled(&header)?;
             }
             Kind::Offer => {
+                peer.copies.heard(self.since);
                 self.long_message::<Single>(out, peer, &header)?;
                 let moved = std::mem::take(&mut peer.copies.fetched);
                 self.moved += moved;
                 self.stats.fetched += moved;
+                self.stats.past_caches += std::mem::take(&mut peer.copies.past_caches);
             }
-            Kind::Accept => peer.copies.on_accept(link, &header)?,
+            Kind::Accept => {
+                peer.copies.heard(self.since);
+                peer.copies.on_accept(link, &header)?
+            }
             Kind::Done | Kind::Fin => self.copied(out, peer, &header)?,
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,
         }

@@ -6,6 +6,7 @@
 //!   └──── called: hello answered ────────────────────▲
 //! ```
 
+use super::engines::stream_from;
 use super::peers::{Contact, Peer};
 use super::rma::target;
 use super::send::open_memory;
@@ -327,6 +328,7 @@ impl Endpoint {
         peer.copies.share_between(&kernel, &mapped);
         let worth = [self.config.share_worth, self.config.mapped_share_worth];
         peer.copies.set_clock(self.clock.clone(), worth);
+        peer.copies.stream_from(stream_from(&self.config));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }

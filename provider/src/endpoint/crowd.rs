@@ -6,6 +6,7 @@
 
 use crate::config::Config;
 use crate::sys::cpu::{self, CoreMask, MASK_WORDS};
+use core::cmp::Ordering;
 
 /// When a waiting process gives its core to others, as the user wants it.
 #[derive(Clone, Copy)]
@@ -46,6 +47,7 @@ pub(super) struct Crowd {
     /// Local endpoints named by the address vector, this one included.
     named: usize,
     crowded: bool,
+    roomy: bool,
 }
 
 impl Crowd {
@@ -79,20 +81,28 @@ impl Crowd {
         self.crowded
     }
 
+    /// Whether a thread of this process may run on a core that no rank needs, as far as ranks tell: what threads they have is not known.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.roomy
+    }
+
     fn count(&mut self) {
         let masks = self.masks.iter().map(|(_, m)| m);
-        self.crowded = crowded(&self.mine, masks, self.named, self.online, self.quota);
+        let load = load(&self.mine, masks, self.named, self.online, self.quota);
+        self.crowded = load == Ordering::Greater;
+        self.roomy = load == Ordering::Less && cpu::count(&self.mine) > 1;
     }
 }
 
-/// The rule. `named` counts local endpoints, ourselves included; those without a known mask may run on any of `online` cores.
-fn crowded<'a>(
+/// The rule: ranks against the cores they share. `named` counts local endpoints, ourselves included; those without a known mask may run on any of `online` cores.
+fn load<'a>(
     mine: &CoreMask,
     peers: impl Iterator<Item = &'a CoreMask>,
     named: usize,
     online: u32,
     quota: Option<u32>,
-) -> bool {
+) -> Ordering {
     let (mut known, mut sharing, mut union) = (1, 1, *mine);
     for mask in peers {
         known += 1;
@@ -111,7 +121,7 @@ fn crowded<'a>(
     if let Some(quota) = quota {
         cores = cores.min(quota);
     }
-    sharing + strangers > cores as usize
+    (sharing + strangers).cmp(&(cores as usize))
 }
 
 #[cfg(test)]
@@ -129,6 +139,9 @@ mod tests {
     #[test]
     fn the_rule() {
         let both = mask(&[0, 1]);
+        let crowded = |mine: &CoreMask, peers: core::slice::Iter<'_, CoreMask>, named, online, quota| {
+            load(mine, peers, named, online, quota) == Ordering::Greater
+        };
         let rule = |mine: &CoreMask, peers: &[CoreMask], named, quota| crowded(mine, peers.iter(), named, 2, quota);
         assert!(!rule(&both, &[], 1, None), "alone");
         assert!(!rule(&both, &[both], 2, None), "two on two");
@@ -140,5 +153,23 @@ mod tests {
         let eight: Vec<CoreMask> = (1..8).map(|c| mask(&[c])).collect();
         assert!(!crowded(&mask(&[0]), eight.iter(), 8, 8, None), "eight bound on eight");
         assert!(crowded(&mask(&[0]), eight.iter(), 20, 8, None), "twelve more somewhere on the eight");
+    }
+
+    #[test]
+    fn room_for_a_thread_more() {
+        let room = |mine: &[usize], peers: &[&[usize]], quota| {
+            let mut crowd = Crowd { mine: mask(mine), quota, online: 4, named: 1, ..Crowd::default() };
+            for (id, cores) in (0..).zip(peers) {
+                crowd.joined(crate::types::PeerId(id), mask(cores));
+            }
+            crowd.named(1 + peers.len());
+            crowd.has_room()
+        };
+        assert!(room(&[0, 1, 2, 3], &[&[0, 1, 2, 3], &[0, 1, 2, 3]], None), "three on four");
+        assert!(!room(&[0, 1], &[&[0, 1]], None), "two on two");
+        assert!(!room(&[0], &[&[1]], None), "bound to a core each, others free: a thread of ours may not run there");
+        assert!(!room(&[0], &[&[0, 1, 2]], None), "the other may, we may not");
+        assert!(room(&[0, 1], &[&[2, 3]], None), "two cores each");
+        assert!(!room(&[0, 1, 2, 3], &[&[0, 1, 2, 3]], Some(2)), "a quota");
     }
 }

@@ -202,6 +202,8 @@ impl Endpoint {
             }
         }
         for id in self.peers.ids() {
+            // The buffers of receives that are forgotten are the application's again.
+            self.peers.get_mut(id).copies.call_off();
             if let Some(link) = &mut self.peers.get_mut(id).link {
                 link.tell();
                 link.close();

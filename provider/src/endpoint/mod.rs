@@ -11,6 +11,7 @@
 //! | `contact.rs` | first contact, from both sides |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
+//! | `engines.rs` | which copy engines are used |
 //! | `plan.rs` | how an operation would go, and why |
 //! | `tally.rs`, `explain.rs`, `history.rs` | what went which way to a peer; why; both told at the end |
 //! | `report.rs` | the one place where operations become completions |
@@ -24,6 +25,7 @@ mod books;
 mod contact;
 mod crowd;
 mod depart;
+mod engines;
 mod explain;
 mod history;
 mod lend;
@@ -116,6 +118,8 @@ struct Poll {
     idle: u64,
     /// When the clock was read last, and the tick at which it will be read again.
     looked_at: u64,
+    /// A time after which all hot rings were seen empty: what is in one was written since. 0: none is known.
+    empty_at: u64,
     clock_at: u64,
     sockets_at: u64,
     /// Epoch of the address vector at the last census.

@@ -2,7 +2,7 @@
 //! acknowledgements that sends wait for; now and then the sockets. Never waits.
 
 use super::peers::Contact;
-use super::{Endpoint, Out, Watch};
+use super::{Endpoint, Out, Poll, Watch};
 use crate::error::Error;
 use crate::mem::atomic::Ordering;
 use crate::shm::bell::SLOTS;
@@ -22,6 +22,31 @@ const ACK_PATIENCE: u64 = 32;
 const TURN_EVERY: u64 = 8;
 /// Turns that a hot ring must have been idle to give its place to another.
 const COOL_AFTER: u64 = 256;
+
+impl Poll {
+    /// The clock says `now` at the end of a turn; `empty`: no hot ring had anything when it began.
+    fn read_clock(&mut self, now: u64, empty: bool) {
+        let quick = now.saturating_sub(self.looked_at) < CLOCK_EVERY.0 * QUICK;
+        if empty {
+            // Not `now`: this thread may have lost its core since it looked at them.
+            self.empty_at = self.looked_at;
+        }
+        self.looked_at = now;
+        self.clock_at = self.tick + if quick { CLOCK_EVERY.0 } else { CLOCK_EVERY.1 };
+    }
+
+    /// There is another hot ring, into which nobody has looked yet.
+    fn add_hot(&mut self, watch: Option<Watch>) {
+        self.hot.extend(watch);
+        self.empty_at = 0;
+    }
+
+    /// The time after which all was written that is in a ring now, hot or not; 0: none is known.
+    #[inline]
+    pub(super) fn empty_at(&self, hot: bool) -> u64 {
+        if hot { self.empty_at } else { 0 }
+    }
+}
 
 impl Endpoint {
     /// Makes progress. Returns how much there was to do; 0 is an idle turn.
@@ -58,7 +83,7 @@ impl Endpoint {
             work += self.collect_acks(out, self.poll.tick.is_multiple_of(ACK_PATIENCE));
         }
         if self.poll.tick >= self.poll.clock_at {
-            work += self.look_at_clock(out);
+            work += self.look_at_clock(out, news == 0);
         }
         work
     }
@@ -141,7 +166,8 @@ impl Endpoint {
         self.poll.cold.retain(|c| *c != id);
         self.poll.cold.push(cool);
         let Some(watch) = self.watch(id) else { return };
-        self.poll.hot[at] = watch;
+        self.poll.hot.swap_remove(at);
+        self.poll.add_hot(Some(watch));
         for (peer, hot) in [(id, true), (cool, false)] {
             let peer = self.peers.get_mut(peer);
             peer.hot = hot;
@@ -160,7 +186,8 @@ impl Endpoint {
     pub(super) fn start_polling(&mut self, id: PeerId) {
         let hot = self.poll.hot.len() < self.config.hot_peers as usize;
         if hot {
-            self.poll.hot.extend(self.watch(id))
+            let watch = self.watch(id);
+            self.poll.add_hot(watch);
         } else {
             self.poll.cold.push(id)
         }
@@ -232,12 +259,11 @@ impl Endpoint {
         done
     }
 
+    /// `empty`: the hot rings were, when this turn began.
     #[inline(never)]
-    fn look_at_clock(&mut self, out: &mut Out<'_>) -> usize {
+    fn look_at_clock(&mut self, out: &mut Out<'_>, empty: bool) -> usize {
         let now = self.clock.now();
-        let quick = now.saturating_sub(self.poll.looked_at) < CLOCK_EVERY.0 * QUICK;
-        self.poll.looked_at = now;
-        self.poll.clock_at = self.poll.tick + if quick { CLOCK_EVERY.0 } else { CLOCK_EVERY.1 };
+        self.poll.read_clock(now, empty);
         if now < self.poll.sockets_at {
             return 0;
         }
@@ -316,5 +342,30 @@ impl Endpoint {
             }
         }
         work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::shared::{Heap, SharedMem};
+
+    #[test]
+    fn what_is_in_a_ring_is_as_old_as_the_last_look_into_it_at_most() {
+        let mut poll = Poll::default();
+        poll.read_clock(1000, true);
+        assert_eq!(poll.empty_at(true), 0, "between its look at the rings and that at the clock anything may have happened");
+        poll.read_clock(2000, true);
+        assert_eq!((poll.empty_at(true), poll.empty_at(false)), (1000, 0), "cold rings may not have been looked at");
+        poll.read_clock(3000, false);
+        poll.read_clock(4000, false);
+        assert_eq!(poll.empty_at(true), 1000, "something was there, and more may be there");
+        poll.read_clock(5000, true);
+        assert_eq!(poll.empty_at(true), 4000);
+        let ring = SharedMem::new(Heap::new(64));
+        poll.add_hot(Some(Watch { id: PeerId(0), word: ring.single(0) }));
+        assert_eq!((poll.empty_at(true), poll.hot.len()), (0, 1), "nobody has looked into that one");
+        poll.read_clock(6000, true);
+        assert_eq!(poll.empty_at(true), 5000);
     }
 }

@@ -2,6 +2,7 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
+use super::engines::help_from;
 use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
 use super::rma::target;
@@ -67,13 +68,11 @@ pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, t
     } else {
         Sharing::WhereItPays
     });
+    copies.help_from(help_from(config, crowd));
     if config.cma == 0 {
         copies.reach(target);
     }
 }
-
-/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
-const FRESH: u64 = 1_000_000;
 
 /// A message that found no room in the ring. It keeps its place: later ones wait behind it.
 pub(super) struct Waiting {
@@ -355,10 +354,9 @@ impl Endpoint {
         let pushed = peer.streams.push(link, |req, position| done.push((req, position)));
         let copied = if peer.copies.has_work() {
             open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
-            let fresh = self.clock.now().saturating_sub(self.poll.looked_at) < FRESH;
             let mut lender =
                 ToPeer { terms: self.terms, door: self.door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed };
-            peer.copies.push(link, fresh, &mut lender, &mut ended)
+            peer.copies.push(link, &mut lender, &mut ended)
         } else {
             Ok(0)
         };
@@ -366,6 +364,7 @@ impl Endpoint {
             self.stats.declined += 1;
             peer.streams.expect(id, env, req);
         }
+        let past_caches = std::mem::take(&mut peer.copies.past_caches);
         let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         if peer.has_work() && !peer.in_busy {
@@ -381,6 +380,8 @@ impl Endpoint {
         }
         self.stats.fetched += ended.fetched;
         self.stats.stored += ended.stored;
+        self.stats.past_caches += past_caches;
+        self.stats.helped += ended.helped;
         for received in ended.received {
             self.received(out, id, received);
         }

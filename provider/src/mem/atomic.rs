@@ -1,4 +1,4 @@
-//! The only file that knows whether atomics are the machine's or loom's.
+//! The only file that knows whether atomics and locks are the machine's or loom's.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,29 @@ pub fn fence() {
     core::sync::atomic::fence(Ordering::SeqCst);
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+pub use parking_lot::Mutex;
+
+/// A lock with the calls of parking_lot's.
+#[cfg(loom)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+#[cfg(loom)]
+#[expect(missing_docs, reason = "as parking_lot's")]
+impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().expect("nobody panics while it is locked")
+    }
+
+    pub fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
 }
 
 /// Memory seen as an array of atomic 64-bit words: all that lock-free code may touch.

@@ -1,7 +1,9 @@
 //! Memory: what a peer may write ([`shared`]), what the application owns ([`user`]), and every
-//! payload copy between the two. The upper floors copy through safe calls only.
+//! payload copy between the two, also past the caches ([`engine`]). The upper floors copy through safe calls only.
 
 pub mod atomic;
+#[cfg(not(loom))]
+pub mod engine;
 #[cfg(not(loom))]
 pub mod pool;
 #[cfg(not(loom))]

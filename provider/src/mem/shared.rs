@@ -9,6 +9,7 @@
 // UNSAFETY: turns a mapping into atomics and raw copies.
 
 use super::atomic::Words;
+use super::engine::Engine;
 use super::user::{self, UserSeg};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -86,6 +87,19 @@ impl SharedMem {
         assert!(self.writable);
         // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap our segments.
         unsafe { user::gather(iov, skip, len, self.at(offset, len)) };
+    }
+
+    /// [`fill`](Self::fill) with many bytes, by an engine.
+    pub fn fill_by(&self, engine: Engine, offset: usize, iov: &[UserSeg], skip: usize, len: usize) {
+        assert!(self.writable);
+        // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap what peers lent.
+        unsafe { user::gather_by(engine, iov, skip, len, self.at(offset, len)) };
+    }
+
+    /// [`drain`](Self::drain) of many bytes, by an engine.
+    pub fn drain_by(&self, engine: Engine, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
+        // SAFETY: `at` checked the range; application memory does not overlap what peers lent.
+        unsafe { user::scatter_by(engine, iov, skip, len, self.at(offset, len)) }
     }
 
     /// Copies private bytes to `offset`.

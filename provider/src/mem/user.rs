@@ -5,6 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: raw application pointers are stored and copied through here and nowhere else.
 
+use super::engine::Engine;
 use core::ops::Deref;
 
 /// One contiguous piece of application memory.
@@ -217,6 +218,28 @@ pub unsafe fn scatter(iov: &[UserSeg], skip: usize, len: usize, src: *const u8) 
     pieces(iov, skip, len, |p, at, n| {
         // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); src by ours.
         unsafe { copy_bytes(src.add(at), p, n) }
+    })
+}
+
+/// [`gather`] of many bytes, by an engine.
+///
+/// # Safety
+/// As [`gather`].
+pub unsafe fn gather_by(engine: Engine, iov: &[UserSeg], skip: usize, len: usize, dst: *mut u8) -> usize {
+    pieces(iov, skip, len, |p, at, n| {
+        // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); dst by ours, which also says that they do not overlap.
+        unsafe { engine.copy(p, dst.add(at), n) }
+    })
+}
+
+/// [`scatter`] of many bytes, by an engine.
+///
+/// # Safety
+/// As [`scatter`].
+pub unsafe fn scatter_by(engine: Engine, iov: &[UserSeg], skip: usize, len: usize, src: *const u8) -> usize {
+    pieces(iov, skip, len, |p, at, n| {
+        // SAFETY: p..p+n lies inside a UserSeg (valid by its contract); src by ours, which also says that they do not overlap.
+        unsafe { engine.copy(src.add(at), p, n) }
     })
 }
 

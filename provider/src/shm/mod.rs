@@ -1,7 +1,9 @@
 //! The shared-memory segment: its map ([`layout`]), the record ring in it ([`ring`]), the ready-set of an endpoint ([`bell`]),
-//! what a writer must do for its reader to notice ([`stance`]), and how two copy one message together ([`split`]). Knows lines and positions; knows no tag, no peer, no packet.
+//! what a writer must do for its reader to notice ([`stance`]), and how two processes ([`split`]), and two threads of one ([`hands`]),
+//! copy one message together. Knows lines and positions; knows no tag, no peer, no packet.
 
 pub mod bell;
+pub mod hands;
 pub mod layout;
 pub mod ring;
 #[cfg(not(loom))]

@@ -73,6 +73,13 @@ impl Share {
         self.chunks
     }
 
+    /// The receiver takes the next chunk from the front, where the sender has said that it has left all before chunk `end`.
+    pub fn take_front(&mut self, end: u32) -> bool {
+        let more = self.claimed < end.min(self.chunks);
+        self.claimed += u32::from(more);
+        more
+    }
+
     fn claim<M: Words>(&mut self, mine: (&M, usize), theirs: (&M, usize)) -> bool {
         if self.claimed == self.chunks {
             return false;

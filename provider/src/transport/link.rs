@@ -406,6 +406,11 @@ impl Link {
         self.inbound.as_ref().is_some_and(|i| share.claim_front(&self.mine, &i.theirs))
     }
 
+    /// Where the claims to such messages of the peer's are written: here and there.
+    pub fn claim_words(&self) -> Option<(&SharedMem, &SharedMem)> {
+        self.inbound.as_ref().map(|i| (&self.mine, &i.theirs))
+    }
+
     /// The sender claims one.
     pub fn claim_back(&self, share: &mut Share) -> bool {
         self.inbound.as_ref().is_some_and(|i| share.claim_back(&self.mine, &i.theirs))

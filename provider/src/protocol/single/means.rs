@@ -1,10 +1,12 @@
 //! By what means one process copies another's bytes: the kernel, or its own loads and stores where it has mapped what the other lent.
 
 use super::super::Target;
+use crate::mem::engine::Engine;
 use crate::mem::remote::{self, Also, NoAccess, Piece};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::region::table::{LINE_WORDS, Line, Root};
+use crate::sys::clock::Clock;
 use crate::wire::loan::MOST;
 use crate::wire::offer::Pieces;
 use smallvec::SmallVec;
@@ -61,20 +63,64 @@ impl Loan {
     }
 }
 
+/// Nanoseconds within which the kernel does not give a process id to another process: it hands them out in turn.
+pub(super) const FRESH: u64 = 1_000_000;
+
+/// Whether a process that lived after this time (0: it is not known) still has its id.
+pub(super) fn is_fresh(clock: Option<&Clock>, since: u64) -> bool {
+    since != 0 && clock.is_some_and(|clock| clock.now().saturating_sub(since) < FRESH)
+}
+
+/// Which engine copies what, in mapped memory.
+#[derive(Clone, Copy)]
+pub(super) struct Engines {
+    /// Bytes of the shortest message that goes past the caches.
+    streaming_from: usize,
+}
+
+impl Default for Engines {
+    fn default() -> Engines {
+        Engines { streaming_from: usize::MAX }
+    }
+}
+
+impl Engines {
+    /// Messages of so many bytes or more go past the caches.
+    pub fn stream_from(bytes: usize) -> Engines {
+        Engines { streaming_from: bytes }
+    }
+
+    /// That of a message of which the receiver wants so many bytes. What the kernel copies is its own affair.
+    pub fn of(&self, wanted: usize, mapped: bool) -> Engine {
+        if mapped && wanted >= self.streaming_from { Engine::Streaming } else { Engine::Plain }
+    }
+}
+
 /// How this side reaches the other's bytes of one message.
 pub(super) enum Means<'a> {
-    Kernel(Target),
-    Mapped(&'a Loan),
+    /// Whether the process of this id is known to be the one that is meant.
+    Kernel(Target, bool),
+    /// By an engine of this side.
+    Mapped(&'a Loan, Engine),
 }
 
 impl Means<'_> {
+    /// By which engine, as far as it is ours.
+    pub fn engine(&self) -> Engine {
+        match self {
+            Means::Kernel(..) => Engine::Plain,
+            Means::Mapped(_, engine) => *engine,
+        }
+    }
+
     /// Copies bytes `at..at + len` of a message from the other's pieces to ours.
     pub fn fetch(&self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target) => target.fetch(from, to, at, len),
-            Means::Mapped(loan) => {
+            Means::Kernel(target, true) => remote::fetch_part(target.pid, from, to, at, len, None),
+            Means::Kernel(target, false) => target.fetch(from, to, at, len),
+            Means::Mapped(loan, engine) => {
                 loan.parts(from, at, len, |there, here, n| {
-                    loan.memory.drain(there, to, here, n);
+                    loan.memory.drain_by(*engine, there, to, here, n);
                 });
                 Ok(())
             }
@@ -84,9 +130,9 @@ impl Means<'_> {
     /// Copies bytes `at..at + len` of a message from our pieces to the other's.
     pub fn store(&self, to: &Pieces, from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target) => remote::store_part(target.pid, to, from, at, len),
-            Means::Mapped(loan) => {
-                loan.parts(to, at, len, |there, here, n| loan.memory.fill(there, from, here, n));
+            Means::Kernel(target, _) => remote::store_part(target.pid, to, from, at, len),
+            Means::Mapped(loan, engine) => {
+                loan.parts(to, at, len, |there, here, n| loan.memory.fill_by(*engine, there, from, here, n));
                 Ok(())
             }
         }

@@ -17,15 +17,17 @@
 //! * OFFER and ACCEPT may name memory that was lent, by its number ([`Lender`]); the peer was handed it before, through the socket.
 //!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel. When its owner does not lend it any more (a DONE of
 //!   its own, behind all records that name it), it is unmapped, as soon as no message needs it.
+//! * A helper thread may take chunks, too, while the application computes ([`copier`]).
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
 //!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
-//! * Process ids are used again. The receiver reads the root of the sender's region table (which has a tag of its own) by the same system
-//!   calls as the bytes: they came from that very process. The sender looks there before it writes to a receiver of which it has heard
-//!   nothing for a while. Lent memory needs neither: the mapping is of that file and no other.
+//! * Process ids are used again. From a sender of which it has heard nothing for a millisecond ([`FRESH`]) the receiver reads the root of its
+//!   region table (which has a tag of its own), too, by the same system calls as the bytes: they came from that very process. The sender looks
+//!   there before it writes to such a receiver. Lent memory needs neither: the mapping is of that file and no other.
 //!
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
 
+mod copier;
 mod means;
 mod pace;
 mod receiver;
@@ -41,8 +43,9 @@ use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
+use copier::Helping;
 pub use means::Loan;
-use means::Loans;
+use means::{Engines, Loans};
 use pace::Pace;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
@@ -58,7 +61,6 @@ const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
 const PARTS: usize = 4;
 const PAGE: usize = 4096;
-
 /// The protocol.
 pub struct Single;
 
@@ -123,6 +125,8 @@ pub struct Ended {
     pub fetched: u64,
     /// Bytes that we copied to the peer's memory.
     pub stored: u64,
+    /// Of `fetched`, those that the helper thread copied.
+    pub helped: u64,
 }
 
 /// Which of the messages that the table shares out are.
@@ -160,8 +164,12 @@ pub struct Copies {
     /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
     share_borders: [SmallVec<[usize; 2]>; 2],
     sharing: Sharing,
+    engines: Engines,
+    help: Helping,
     pace: Pace,
     clock: Option<Clock>,
+    /// The record that is being looked at was written after this time, so the peer lived; 0: it is not known.
+    since: u64,
     tx: FxHashMap<u32, Offered>,
     /// Messages of ours whose copying is shared, in the order of their numbers.
     parts: VecDeque<u32>,
@@ -176,6 +184,8 @@ pub struct Copies {
     notes: VecDeque<Note>,
     /// Bytes that we copied from the peer's memory as soon as their message was there.
     pub fetched: u64,
+    /// Bytes that we wrote past the caches.
+    pub past_caches: u64,
 }
 
 impl Copies {
@@ -200,6 +210,17 @@ impl Copies {
     pub fn set_clock(&mut self, clock: Clock, worth: [u64; 2]) {
         self.clock = Some(clock);
         self.pace.set_worth(worth);
+    }
+
+    /// Messages in mapped memory of so many bytes or more are copied past the caches (`usize::MAX`: none).
+    pub fn stream_from(&mut self, bytes: usize) {
+        self.engines = Engines::stream_from(bytes);
+    }
+
+    /// The next OFFER or ACCEPT was written after this time; 0: perhaps long ago.
+    #[inline]
+    pub fn heard(&mut self, since: u64) {
+        self.since = since;
     }
 
     fn is_shared(&self, bytes: usize, mapped: bool) -> bool {
@@ -278,13 +299,12 @@ impl Copies {
         !self.tx.is_empty() || !self.notes.is_empty()
     }
 
-    /// Writes control records as there is room, and copies what fits a turn. `fresh`: what the peer said was said a moment ago, so that
-    /// its process id cannot be somebody else's yet. Returns how much there was to do.
-    pub fn push(&mut self, link: &mut Link, fresh: bool, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
+    /// Writes control records as there is room, and copies what fits a turn. Returns how much there was to do.
+    pub fn push(&mut self, link: &mut Link, lender: &mut dyn Lender, ended: &mut Ended) -> Result<usize, Corrupt> {
         let mut work = self.write_notes(link, Some(lender))?;
         let mut left = TURN;
         while left > 0 && !self.parts.is_empty() {
-            let n = self.copy_back(link, fresh);
+            let n = self.copy_back(link);
             ended.stored += n as u64;
             left = left.saturating_sub(n);
             work += 1;
@@ -342,6 +362,7 @@ impl Copies {
 
     /// The peer is gone.
     pub fn abort(&mut self) -> Aborted {
+        self.call_off();
         let mut out = Aborted::default();
         let mut sends: Vec<(u32, Offered)> = self.tx.drain().collect();
         sends.sort_by_key(|(id, _)| *id);

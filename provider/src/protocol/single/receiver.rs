@@ -1,6 +1,7 @@
 //! The receiver of offered messages: it copies from the front, alone or until it meets the sender.
 
-use super::means::{Loan, Means};
+use super::copier::Help;
+use super::means::{Loan, Means, is_fresh};
 use super::pace::TELLING;
 use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN};
 use crate::mem::remote::NoAccess;
@@ -21,6 +22,8 @@ pub(super) enum Stage {
     Alone(usize),
     /// It claims chunks from the front.
     Claiming(Share),
+    /// So does the helper thread.
+    Helped,
     /// The sender has claimed the rest: it has copied that, or will say where it ended.
     Waiting(Share),
 }
@@ -52,6 +55,8 @@ pub(super) struct Coming {
     pub lent: bool,
     /// That memory, if it is mapped here.
     pub loan: Option<Loan>,
+    /// The peer lived after this time.
+    pub since: u64,
     pub state: State,
 }
 
@@ -88,10 +93,11 @@ impl Copies {
         let from = body.pieces(env.total)?;
         let means = match (loan, self.target.filter(|_| !self.no_read)) {
             (Some(loan), _) if !loan.holds(&from) => return Err(Corrupt),
-            (Some(loan), _) => Means::Mapped(loan),
-            (None, Some(target)) => Means::Kernel(target),
+            (Some(loan), _) => Means::Mapped(loan, self.engines.of(wanted, true)),
+            (None, Some(target)) => Means::Kernel(target, is_fresh(self.clock.as_ref(), self.since)),
             (None, None) => return Ok(false),
         };
+        let engine = means.engine();
         let begun = self.clock.as_ref().filter(|_| wanted >= TELLING).map(Clock::now);
         if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
             return Ok(false);
@@ -102,6 +108,7 @@ impl Copies {
         }
         let unmapped = body.lent != 0 && !mapped;
         self.fetched += wanted as u64;
+        self.past_caches += engine.past_caches(wanted);
         self.notes.push_back(Note::Fin(body.id, unmapped));
         self.write_notes(link, None)?;
         Ok(true)
@@ -110,10 +117,11 @@ impl Copies {
     /// Takes the next chunk of the oldest message that has something to be copied. Returns the bytes copied.
     pub(super) fn copy_front(&mut self, link: &Link, ended: &mut Ended) -> usize {
         let Some(id) = self.copying.pop_front() else { return 0 };
-        let Some(Coming { from, loan, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
+        self.call_helper(id, link);
+        let Some(Coming { from, loan, since, state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return 0 };
         let means = match (&*loan, self.target.filter(|_| !self.no_read)) {
-            (Some(loan), _) => Means::Mapped(loan),
-            (None, Some(target)) => Means::Kernel(target),
+            (Some(loan), _) => Means::Mapped(loan, self.engines.of(c.wanted, true)),
+            (None, Some(target)) => Means::Kernel(target, is_fresh(self.clock.as_ref(), *since)),
             (None, None) => {
                 // A process that this one cannot even name may see this one.
                 self.no_read = true;
@@ -121,8 +129,18 @@ impl Copies {
                 return 0;
             }
         };
+        let mut at = c.next;
         let end = match &mut c.stage {
             Stage::Alone(end) => *end,
+            Stage::Helped => {
+                let chunk = link.claim_words().and_then(|(mine, theirs)| self.help.job.claim(mine, theirs));
+                let Some(chunk) = chunk else {
+                    self.waiting.push(id);
+                    return 0;
+                };
+                at = chunk as usize * c.chunk;
+                (at + c.chunk).min(c.wanted)
+            }
             Stage::Claiming(share) => {
                 if !link.claim_front(share) {
                     c.stage = Stage::Waiting(*share);
@@ -133,18 +151,22 @@ impl Copies {
             }
             Stage::Waiting(_) => return 0,
         };
-        let len = c.chunk.min(end - c.next);
+        let len = c.chunk.min(end - at);
+        let engine = means.engine();
         // Of the first chunk: the sender has not begun yet.
-        let begun = self.clock.as_ref().filter(|_| c.next == 0 && len >= TELLING).map(Clock::now);
-        match means.fetch(from, &c.req.iov, c.next, len) {
+        let begun = self.clock.as_ref().filter(|_| at == 0 && len >= TELLING).map(Clock::now);
+        match means.fetch(from, &c.req.iov, at, len) {
             Ok(()) => {
                 if let (Some(begun), Some(clock)) = (begun, &self.clock) {
                     self.pace.saw(len, clock.now() - begun, loan.is_some());
                 }
-                c.next += len;
+                c.next = at + len;
                 ended.fetched += len as u64;
+                self.past_caches += engine.past_caches(len);
                 let over = match c.stage {
                     Stage::Alone(end) => c.next == end,
+                    // The helper may have a chunk before this one in its hands.
+                    Stage::Helped => false,
                     _ => c.next == c.wanted,
                 };
                 if over {
@@ -153,6 +175,12 @@ impl Copies {
                     self.copying.push_front(id)
                 }
                 len
+            }
+            Err(why) if c.stage == Stage::Helped => {
+                self.no_read |= why == NoAccess::Forbidden;
+                self.help.job.fail();
+                self.waiting.push(id);
+                0
             }
             Err(NoAccess::Forbidden) => {
                 self.no_read = true;
@@ -170,6 +198,17 @@ impl Copies {
     pub(super) fn look_at_waiting(&mut self, link: &Link, ended: &mut Ended) {
         let mut i = 0;
         while let Some(&id) = self.waiting.get(i) {
+            match self.take_back(id, ended) {
+                Help::Busy => {
+                    i += 1;
+                    continue;
+                }
+                Help::Ended => {
+                    self.waiting.swap_remove(i);
+                    continue;
+                }
+                Help::None => {}
+            }
             // If it does not wait, the sender has said where it ended.
             if let Some(Coming { state: State::Copying(Copying { stage: Stage::Waiting(share), .. }), .. }) = self.rx.get(&id) {
                 if !link.sender_copied(share) {
@@ -185,7 +224,10 @@ impl Copies {
     /// We may not read: the sender may be able to write.
     fn leave_to_sender(&mut self, id: u32, ended: &mut Ended) {
         let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return };
-        if let Stage::Claiming(share) | Stage::Waiting(share) = c.stage {
+        if c.stage == Stage::Helped {
+            self.help.job.fail();
+            self.waiting.push(id);
+        } else if let Stage::Claiming(share) | Stage::Waiting(share) = c.stage {
             // Not in `waiting`: a chunk that we claimed is not there, whatever the sender has copied.
             c.stage = Stage::Waiting(share);
         } else if !self.on || c.next > 0 || !self.share_out(id) {
@@ -260,6 +302,9 @@ impl Copies {
             // Had it mapped what we lent, for writing, it would not have asked the kernel.
             if c.lent { self.no_stores = true } else { self.peer_no_write = true }
         }
+        if c.stage == Stage::Helped {
+            return self.end_of_helped(id, header);
+        }
         let (Stage::Claiming(share) | Stage::Waiting(share)) = c.stage else { return Err(Corrupt) };
         let left = share.chunks().checked_sub(u32::try_from(header.data).map_err(|_| Corrupt)?).ok_or(Corrupt)?;
         let end = (left as usize * c.chunk).min(c.wanted);
@@ -281,7 +326,7 @@ impl Copies {
     }
 
     /// All bytes are there.
-    fn finish(&mut self, id: u32, ended: &mut Ended) {
+    pub(super) fn finish(&mut self, id: u32, ended: &mut Ended) {
         let Some(coming) = self.rx.remove(&id) else { return };
         let unmapped = coming.is_unmapped();
         let Coming { env, state: State::Copying(c), .. } = coming else { return };
@@ -306,7 +351,7 @@ impl Copies {
         }
         match self.rx.entry(body.id) {
             Entry::Occupied(_) => return Err(Corrupt),
-            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, state }),
+            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, since: self.since, state }),
         };
         Ok(body.id)
     }

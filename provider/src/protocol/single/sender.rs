@@ -1,7 +1,8 @@
 //! The sender of offered messages: it copies from the back what the receiver shares out.
 
-use super::means::{Loan, Means};
+use super::means::{Loan, Means, is_fresh};
 use super::{Copies, Note, PAGE, Returned};
+use crate::mem::engine::Engine;
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserIov;
 use crate::protocol::Target;
@@ -29,6 +30,9 @@ pub(super) struct Part {
     to: Pieces,
     /// The receiver's memory, if it is mapped here.
     loan: Option<Loan>,
+    engine: Engine,
+    /// The receiver lived after this time.
+    since: u64,
     /// Whether the receiver is known to be the process that it was.
     known: bool,
 }
@@ -45,13 +49,13 @@ impl Part {
     /// Claims the next chunk and copies it. Returns its bytes; 0: there is none for us.
     fn write(&mut self, link: &Link, target: Option<Target>, iov: &UserIov) -> Result<usize, NoAccess> {
         let means = match (&self.loan, target) {
-            (Some(loan), _) => Means::Mapped(loan),
+            (Some(loan), _) => Means::Mapped(loan, self.engine),
             (None, Some(target)) => {
                 self.known = self.known || target.is_there()?;
                 if !self.known {
                     return Ok(0);
                 }
-                Means::Kernel(target)
+                Means::Kernel(target, true)
             }
             (None, None) => return Err(NoAccess::Forbidden),
         };
@@ -68,17 +72,20 @@ impl Part {
 
 impl Copies {
     /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
-    pub(super) fn copy_back(&mut self, link: &Link, fresh: bool) -> usize {
+    pub(super) fn copy_back(&mut self, link: &Link) -> usize {
         let Some(&id) = self.parts.front() else { return 0 };
         let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
             // The receiver has done all of it.
             self.parts.pop_front();
             return 0;
         };
-        part.known |= fresh;
+        part.known |= is_fresh(self.clock.as_ref(), part.since);
         let done = part.share.claimed();
         match part.write(link, self.target.filter(|_| !self.no_write), iov) {
-            Ok(n) if n > 0 => return n,
+            Ok(n) if n > 0 => {
+                self.past_caches += part.engine.past_caches(n);
+                return n;
+            }
             Err(NoAccess::Forbidden) => self.no_write = true,
             _ => {}
         }
@@ -109,7 +116,9 @@ impl Copies {
             return Err(Corrupt);
         }
         self.accepted = number;
-        offered.part = Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, known: false });
+        let engine = self.engines.of(wanted, loan.is_some());
+        offered.part =
+            Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, engine, since: self.since, known: false });
         self.parts.push_back(id);
         Ok(())
     }

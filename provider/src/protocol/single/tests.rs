@@ -1,5 +1,6 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us.
 
+use super::means::FRESH;
 use super::*;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::pool::Pool;
@@ -9,11 +10,13 @@ use crate::mem::user::{UserSeg, gather_into, of_slice, scatter_bytes, total_len}
 use crate::protocol::Streams;
 use crate::region::table::Table;
 use crate::request::Special;
-use crate::shm::layout::BACK;
+use crate::shm::layout::{BACK, FRONT};
 use crate::shm::segment;
-use crate::shm::split::MAX_NUMBER;
+use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER};
 use crate::types::{CompFlags, Level, UserCtx};
 use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Whether the kernel lets a process read itself; some sandboxes do not.
 fn kernel_allows() -> bool {
@@ -133,7 +136,7 @@ impl Side {
     /// Writes and copies, as a turn of the engine does.
     fn push(&mut self) {
         let mut ended = Ended::default();
-        self.copies.push(&mut self.link, false, &mut self.arena, &mut ended).expect("sound");
+        self.copies.push(&mut self.link, &mut self.arena, &mut ended).expect("sound");
         self.take(ended);
         let sent = &mut self.sent;
         self.streams.push(&mut self.link, |req, _| sent.push(req.ctx.0)).expect("sound");
@@ -294,13 +297,17 @@ proptest! {
     #[test]
     fn all_bytes_arrive(
         plans in proptest::collection::vec(plan(), 1..5), turns in proptest::collection::vec(0u8..5, 0..60), share_min in 1usize..200_000,
-        ab in reach(), ba in reach(), lent_a in lent(), lent_b in lent(),
+        ab in reach(), ba in reach(), lent_a in lent(), lent_b in lent(), engines in (any::<bool>(), any::<bool>()),
     ) {
         if !kernel_allows() {
             return Ok(());
         }
         let (mut a, mut b) = sides(share_min);
         let table = Table::default();
+        for side in [&mut a, &mut b] {
+            side.copies.stream_from(if engines.0 { 1 } else { usize::MAX });
+            side.copies.help_from(if engines.1 { 1 } else { usize::MAX });
+        }
         aim(&mut a, ab, &table);
         aim(&mut b, ba, &table);
         lend(&mut a, &mut b, lent_a);
@@ -393,7 +400,7 @@ fn both_sides_copy_if_both_are_there() {
     while b.received.is_empty() {
         for side in [&mut b, &mut a] {
             let mut ended = Ended::default();
-            side.copies.push(&mut side.link, false, &mut side.arena, &mut ended).expect("sound");
+            side.copies.push(&mut side.link, &mut side.arena, &mut ended).expect("sound");
             fetched += ended.fetched;
             stored += ended.stored;
             side.take(ended);
@@ -429,7 +436,7 @@ fn one_side_copies_all_if_the_other_computes() {
     for _ in 0..100 {
         a.drain().expect("sound");
         let mut ended = Ended::default();
-        a.copies.push(&mut a.link, false, &mut a.arena, &mut ended).expect("sound");
+        a.copies.push(&mut a.link, &mut a.arena, &mut ended).expect("sound");
         stored += ended.stored;
     }
     assert_eq!(stored, 1 << 20);
@@ -580,5 +587,138 @@ fn a_sender_that_claims_and_never_comes() {
     }
     assert!(b.received.is_empty() && b.copies.copying.is_empty());
     let mut ended = Ended::default();
-    assert_eq!(b.copies.push(&mut b.link, false, &mut b.arena, &mut ended), Ok(0), "who waits may give its core away");
+    assert_eq!(b.copies.push(&mut b.link, &mut b.arena, &mut ended), Ok(0), "who waits may give its core away");
+}
+
+/// Messages of 3000 bytes, the first of which is expected: what becomes of it and of the second if the table at hand is not the sender's.
+fn of_a_process_that_may_be_another(since: u64, waited: u64) -> (bool, bool) {
+    let (mut a, mut b) = sides(usize::MAX);
+    let (table, now) = (Table::default(), Arc::new(AtomicU64::new(5 * FRESH)));
+    aim(&mut a, Reach::Everything, &table);
+    aim(&mut b, Reach::Other, &table);
+    b.copies.set_clock(Clock::Manual(now.clone()), [0; 2]);
+    let (mut from, mut to) = (vec![7u8; 3000], [vec![0u8; 3000], vec![0u8; 3000]]);
+    let [first, second] = &mut to;
+    b.posted = vec![Some(want(0, &[of_slice(first)])), None];
+    for i in 0..2 {
+        Single::start(&mut a.wire(), &message(i, &[of_slice(&mut from)]), &req(i)).expect("offered");
+    }
+    b.copies.heard(since);
+    while b.drain().expect("sound") {}
+    b.push();
+    let at_once = b.received.len() == 1;
+    now.fetch_add(waited, std::sync::atomic::Ordering::Relaxed);
+    // What is heard meanwhile says nothing of when that message was written.
+    b.copies.heard(now.load(std::sync::atomic::Ordering::Relaxed));
+    assert!(b.receive_held(1, want(1, &[of_slice(second)])).is_none());
+    b.push();
+    (at_once, b.received.len() == 1 + usize::from(at_once))
+}
+
+#[test]
+fn who_was_heard_of_a_moment_ago_is_not_asked_for_its_table() {
+    if !kernel_allows() {
+        return;
+    }
+    let now = 5 * FRESH;
+    for (since, waited, copied) in [
+        (0, 0, (false, false)),
+        (now - FRESH, 0, (false, false)),
+        (now - FRESH + 1, 0, (true, true)),
+        (now - FRESH + 1, 1, (true, false)),
+        (now, FRESH - 1, (true, true)),
+        (now, FRESH, (true, false)),
+    ] {
+        assert_eq!(of_a_process_that_may_be_another(since, waited), copied, "{since} {waited}");
+    }
+}
+
+#[test]
+fn a_sender_asks_for_the_table_unless_it_heard_of_the_receiver_a_moment_ago() {
+    let now = 5 * FRESH;
+    for (since, writes) in [(0, false), (now - FRESH, false), (now - FRESH + 1, true)] {
+        let Some((mut a, mut b, from, to, table)) = shared(1 << 20) else { return };
+        b.push();
+        aim(&mut a, Reach::Other, &table);
+        a.copies.set_clock(Clock::Manual(Arc::new(AtomicU64::new(now))), [0; 2]);
+        a.copies.heard(since);
+        a.drain().expect("sound");
+        a.push();
+        assert_eq!(a.moved > 0, writes, "{since}");
+        drop((b, from, to));
+    }
+}
+
+#[test]
+fn the_helper_copies_what_the_receiver_does_not_get_round_to() {
+    const LEN: usize = 8 << 20;
+    let Some((a, mut b, from, to, _table)) = shared(LEN) else { return };
+    b.copies.help_from(LEN);
+    let mut ended = Ended::default();
+    b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
+    let chunks = (LEN / CHUNKS.1) as u64;
+    // The receiver computes; the sender is not there.
+    let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed) & u64::from(MAX_CHUNKS);
+    while claimed(&b) < chunks {
+        std::thread::yield_now();
+    }
+    while ended.received.is_empty() {
+        b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
+    }
+    assert_eq!((ended.fetched, from == to), (LEN as u64, true));
+    assert!(ended.helped >= LEN as u64 - 2 * TURN.max(CHUNKS.1) as u64, "{} helped", ended.helped);
+    assert!(b.copies.help.id.is_none() && !b.copies.has_work());
+    drop(a);
+}
+
+#[test]
+fn the_helper_lets_go_when_the_peer_is_gone() {
+    for _ in 0..5 {
+        let Some((a, mut b, _from, mut to, _table)) = shared(8 << 20) else { return };
+        b.copies.help_from(1);
+        b.push();
+        // It may have been so quick that nothing is left to be broken off.
+        let in_hand = usize::from(b.copies.help.id.is_some());
+        assert_eq!((b.copies.abort().recvs.len(), b.received.len()), (in_hand, 1 - in_hand));
+        // The application has its buffer again.
+        to.fill(0xee);
+        for _ in 0..100 {
+            std::thread::yield_now();
+        }
+        assert!(to.iter().all(|byte| *byte == 0xee));
+        drop(a);
+    }
+}
+
+#[test]
+fn a_sender_that_leaves_the_rest_to_receiver_and_helper() {
+    let Some((mut a, mut b, from, to, _table)) = shared(8 << 20) else { return };
+    b.copies.help_from(1);
+    b.push();
+    a.drain().expect("sound");
+    // One turn, then its process may not write any more.
+    a.push();
+    let stored = a.moved;
+    a.copies.no_write = true;
+    while b.received.is_empty() {
+        a.push();
+        b.push();
+        while b.drain().expect("sound") {}
+    }
+    assert_eq!((a.moved, b.moved + a.moved, from == to), (stored, 8 << 20, true));
+}
+
+#[test]
+fn lies_about_what_the_helper_copied() {
+    let Some((a, mut b, _from, _to, _table)) = shared(8 << 20) else { return };
+    b.copies.help_from(1);
+    b.push();
+    // It may be so quick that it has all of it.
+    let Some(id) = b.copies.help.id else { return };
+    let done = |chunks| Header { kind: Kind::Done, flags: 0, len: 0, ack: 0, tag: id.into(), data: chunks };
+    for chunks in [17, u64::MAX, 16] {
+        assert!(b.copies.on_done(&done(chunks), &mut Ended::default()).is_err(), "{chunks} of 16, of which one at least is here");
+    }
+    b.copies.abort();
+    drop(a);
 }

@@ -1,0 +1,130 @@
+//! How bytes are copied in user space: by `memcpy`, or by stores that go past the caches (*streaming*, *non-temporal*).
+//!
+//! Streaming stores do not read a line before they write it, and leave the caches to others; what was written must then be fetched from
+//! memory by whoever reads it. Whether that pays is the chooser's question (`docs/adr/0018-copy-engines.md`); here it is only done right.
+//!
+//! **Order.** Streaming stores are weakly ordered, also on x86-64: a later store, even a release, may be seen before them. So
+//! [`Engine::copy`] ends with `sfence`, which orders all of them before every later store of this thread. Whoever
+//! publishes that a copy is done (the word COPIED of `shm/split.rs`, a FIN in a ring, a completion) may then do it as after any other copy.
+#![expect(unsafe_code)]
+// UNSAFETY: raw copies, some of them by instructions that Rust has only as intrinsics.
+
+/// A way to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `memcpy`.
+    #[default]
+    Plain,
+    /// Past the caches where the machine can do that (x86-64), else plain.
+    Streaming,
+}
+
+impl Engine {
+    /// Of `n` bytes that it copied, those that went past the caches.
+    pub fn past_caches(self, n: usize) -> u64 {
+        if self == Engine::Streaming { n as u64 } else { 0 }
+    }
+
+    /// Copies `n` bytes. What is stored after it, by this thread, is seen after it.
+    ///
+    /// # Safety
+    /// As `copy_nonoverlapping`: `src..src+n` must be valid for reads, `dst..dst+n` for writes, and the two must not overlap.
+    #[inline]
+    pub unsafe fn copy(self, src: *const u8, dst: *mut u8, n: usize) {
+        match self {
+            // SAFETY: our contract is the same.
+            Engine::Plain => unsafe { core::ptr::copy_nonoverlapping(src, dst, n) },
+            // SAFETY: as above.
+            Engine::Streaming => unsafe { stream(src, dst, n) },
+        }
+    }
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(never)]
+unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    /// Bytes of a cache line: streaming stores are quick only if whole lines are written one after the other.
+    const LINE: usize = 64;
+    let head = dst.align_offset(LINE).min(n);
+    let lines = (n - head) / LINE;
+    let tail = head + lines * LINE;
+    // SAFETY: head <= tail <= n, so all of it is inside src..src+n and dst..dst+n, which do not overlap (our contract). `dst + head` is on a
+    // line, and so each store's address is a multiple of 16, as it must be; loads need no alignment. SSE2 is part of x86-64. The
+    // fence at the end is what `_mm_stream_si128` asks for before anybody else may look.
+    unsafe {
+        core::ptr::copy_nonoverlapping(src, dst, head);
+        let (mut from, mut to) = (src.add(head).cast::<__m128i>(), dst.add(head).cast::<__m128i>());
+        for _ in 0..lines {
+            let line = [0, 1, 2, 3].map(|i| _mm_loadu_si128(from.add(i)));
+            for (i, part) in line.into_iter().enumerate() {
+                _mm_stream_si128(to.add(i), part);
+            }
+            (from, to) = (from.add(LINE / 16), to.add(LINE / 16));
+        }
+        core::ptr::copy_nonoverlapping(src.add(tail), dst.add(tail), n - tail);
+        _mm_sfence();
+    }
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: our contract is the same.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any length, any alignment of either side: the bytes that are meant, and no others.
+        #[test]
+        fn copies_what_memcpy_copies(from in 0usize..70, to in 0usize..70, n in prop_oneof![0usize..300, 0usize..5000], streaming in any::<bool>()) {
+            let source: Vec<u8> = (0..from + n).map(|i| (i * 7 + i / 251) as u8).collect();
+            let mut got = vec![0xeeu8; to + n + 70];
+            let mut want = got.clone();
+            want[to..to + n].copy_from_slice(&source[from..]);
+            let engine = if streaming { Engine::Streaming } else { Engine::Plain };
+            // SAFETY: inside two separate vectors.
+            unsafe { engine.copy(source.as_ptr().add(from), got.as_mut_ptr().add(to), n) };
+            prop_assert_eq!(got, want);
+        }
+    }
+
+    /// A reader that sees the flag sees the bytes. Without the fence most runs on a machine of several cores fail.
+    #[test]
+    fn who_sees_the_flag_sees_the_bytes() {
+        use core::sync::atomic::{AtomicU64, Ordering};
+        const WORDS: usize = 8 << 10;
+        let (rounds, bytes) = (if cfg!(miri) { 3 } else { 300 }, WORDS * 8);
+        let shared: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let (told, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for round in 1..=rounds {
+                    let source = vec![round; WORDS];
+                    // SAFETY: `shared` is that long, and nobody else writes it; its reader waits for `told`.
+                    unsafe { Engine::Streaming.copy(source.as_ptr().cast(), shared.as_ptr().cast_mut().cast(), bytes) };
+                    told.store(round, Ordering::Release);
+                    while seen.load(Ordering::Acquire) < round {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for round in 1..=rounds {
+                while told.load(Ordering::Acquire) < round {
+                    std::thread::yield_now();
+                }
+                // The last lines were written last.
+                assert!(shared.iter().rev().all(|word| word.load(Ordering::Relaxed) == round), "round {round}");
+                seen.store(round, Ordering::Release);
+            }
+        });
+    }
+}
