@@ -214,7 +214,8 @@ fn all_is_right(how: &How) {
     let Outcome { rounds, wrong, mapped, stored } = outcome(how);
     assert_eq!((rounds, wrong), (how.rounds, 0), "stale bytes");
     assert!(mapped > rounds as u64 / 10, "{mapped} messages were mapped");
-    assert!((stored > 0) == (how.lend == 0), "the sender wrote {stored} bytes");
+    // Whether it comes in time to write is the scheduler's business; that it may not, is ours.
+    assert!(stored == 0 || how.lend == 0, "the sender wrote {stored} bytes");
 }
 
 #[test]
