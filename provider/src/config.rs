@@ -145,7 +145,7 @@ table! {
         /// Ports to listen at for other hosts, and to call them from.
         port_range: PortRange, "nothing (any), or first-last";
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
-        protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped";
+        protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped, mapped-alone, mapped-shared";
         /// The file of measured costs that `rustmx tune` writes, from which the table of protocols is made where no parameter says otherwise.
         profile: ProfileChoice, "nothing (the user's own, `rustmx/profile.toml` in the configuration directory), a path, or off";
     }

@@ -126,7 +126,7 @@ proptest! {
     /// Whatever the list: the table has no gaps, is not too long, and each size goes as the first part that has it says.
     #[test]
     fn the_first_part_that_has_a_size_counts(
-        parts in proptest::collection::vec((0usize..7, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
+        parts in proptest::collection::vec((0usize..9, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
         never in any::<bool>(), sizes in proptest::collection::vec(0usize..300_000, 20),
     ) {
         let list: Vec<String> =
@@ -143,15 +143,15 @@ proptest! {
         let possible = |way: Way, to: u64| match way {
             Way::Inline => to <= INJECT_MAX as u64,
             Way::Eager => to <= 6000,
-            Way::Stream | Way::Mapped => true,
+            Way::Stream | Way::Mapped | Way::MappedAlone | Way::MappedShared => true,
             _ => !never,
         };
         for n in sizes {
             let wanted = parts.iter().map(|(w, a, b)| (Way::ALL[*w], *a.min(b), *a.max(b)));
             let mut has_it = wanted.filter(|(way, from, to)| possible(*way, *to) && (*from..=*to).contains(&(n as u64)));
-            let mapped = has_it.clone().next().map_or(n >= 4 << 10, |(way, ..)| way == Way::Mapped) && n > INJECT_MAX;
+            let mapped = has_it.clone().next().map_or(n >= 4 << 10, |(way, ..)| way.needs_loan()) && n > INJECT_MAX;
             prop_assert_eq!(s.choose_lent(n).is_some(), mapped, "{} bytes of lent memory in\n{}", n, s);
-            let want = match has_it.find(|(way, ..)| *way != Way::Mapped) {
+            let want = match has_it.find(|(way, ..)| !way.needs_loan()) {
                 None => (usual.row(n).way(), false),
                 Some((Way::Syscall, ..)) if n < 64 << 10 => (Way::Alone, true),
                 Some((Way::Syscall, ..)) => (Way::Shared, true),
@@ -212,7 +212,7 @@ mod tuned {
         assert_eq!(at(&rows, 100), (Way::Inline, Origin::Shipped));
         assert_eq!(at(&rows, 512), (Way::Eager, Origin::Profile));
         assert_eq!(at(&rows, 9 << 10), (Way::Alone, Origin::Profile));
-        assert_eq!([16 << 10, 1 << 20, 1 << 40].map(|n| at(&rows, n)), [(Way::Shared, Origin::Profile); 3]);
+        assert_eq!([20 << 10, 1 << 20, 1 << 40].map(|n| at(&rows, n)), [(Way::Shared, Origin::Profile); 3]);
         assert!(rows.len() <= 6, "{rows:?}");
     }
 
@@ -271,7 +271,7 @@ mod tuned {
             curves in proptest::collection::vec((0usize..5, proptest::collection::vec((1usize..3_000_000, 1f64..1e6), 1..30)), 0..5),
             eager in proptest::option::of(232u64..61_440), syscall in proptest::option::of(4096u64..1 << 21),
             share in proptest::option::of(16_384u64..1 << 21), never in any::<bool>(), record in 250usize..70_000,
-            forced in proptest::collection::vec((0usize..7, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
+            forced in proptest::collection::vec((0usize..9, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
             sizes in proptest::collection::vec(0usize..3_000_000, 30),
         ) {
             let mut model = Model::default();
