@@ -57,9 +57,14 @@ impl Lane {
         }
     }
 
-    /// Messages before those that count: the receiver learns from the first few how fast it copies, where it may choose.
-    pub fn warm_up(self, size: usize) -> usize {
-        if self == Lane::Chosen && (4 << 10..=1 << 20).contains(&size) { 8 } else { 1 }
+    /// Messages before those that count. The first few move lines to where they stay (who copies which half), and tell a receiver that may choose
+    /// how fast it copies.
+    pub fn warm_up(size: usize) -> usize {
+        match size {
+            n if n < 4 << 10 => 1,
+            n if n <= 1 << 20 => 8,
+            _ => 2,
+        }
     }
 }
 

@@ -153,7 +153,7 @@ impl Worker {
     fn measure(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
         let &Share { memory, len, times, state } = share;
         let (Open { node, to, .. }, [mut out, into]) = self.ready(lane, memory)?;
-        let (before, warm_up) = (lane.carried(&node.stats()), lane.warm_up(len));
+        let (before, warm_up) = (lane.carried(&node.stats()), Lane::warm_up(len));
         let mut took = Vec::with_capacity(times);
         let mut turn = |node: &mut Node, i: usize| -> Result<f64, rustmx::Error> {
             match state {
@@ -192,7 +192,7 @@ impl Worker {
             }
             Ok(())
         };
-        let all = lane.warm_up(len) + times;
+        let all = Lane::warm_up(len) + times;
         if state == State::Cold {
             say("ready")?;
             prepare(node).map_err(fail)?;
