@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sizes = sizes(options.quick, longest(Lane::Only(Way::Eager), &config));
     let heap = heap::find(options.heap.as_deref())?;
     let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
-    let rounds = if options.quick { 5 } else { 20 };
+    let rounds = if options.quick { 5 } else { 12 };
     let asked = Asked { sizes: &sizes, kinds, rounds, quick: options.quick, wanted, limits_from: None, heap };
     let mut results = measure(&asked, &config)?;
     let model = model(&results)?;
@@ -133,10 +133,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 /// much shorter than one.
 fn wanted(lane: Lane, kind: Kind, size: usize) -> bool {
     let inline = lane == Lane::Only(Way::Inline);
-    lane != Lane::Chosen && inline == (size <= INJECT_MAX) && (kind.memory == Memory::Private || size >= SHORTEST_EXPORTED)
+    let sensible = match (kind.memory, lane) {
+        (Memory::Private, _) => true,
+        // Two copies take so much longer then that nothing is to be chosen.
+        (Memory::Exported, Lane::Only(Way::Stream)) => EXPORTED.contains(&size),
+        (Memory::Exported, _) => size >= *EXPORTED.start(),
+    };
+    lane != Lane::Chosen && inline == (size <= INJECT_MAX) && sensible
 }
 
-const SHORTEST_EXPORTED: usize = 1 << 10;
+/// Sizes for which exported memory might go as other memory does.
+const EXPORTED: std::ops::RangeInclusive<usize> = 1 << 10..=64 << 10;
 
 fn of_memory(tuned: Tuned, memory: Memory) -> Tuned {
     Tuned { case: Case { memory, ..tuned.case }, ..tuned }

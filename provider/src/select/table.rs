@@ -1,8 +1,8 @@
 //! Building the table: what the shipped sizes say, or measured costs (`plan.rs`) where there are some, within what the user set; and over
 //! it what the user forces.
 
-use super::plan::{Menu, plan};
 use super::model::{Case, Memory};
+use super::plan::{Menu, plan};
 use super::{MAX_ROWS, Origin, Row, Tuned};
 use crate::config::Config;
 use crate::config::force::{Forced, Part, Way};
@@ -152,7 +152,11 @@ impl Limits {
                 shipped: &|len| self.plain(len),
                 possible: &|way, len| self.can(way, len) && self.may(way, len) && helps(way, len),
             };
-            plan(tuned.model, tuned.case, &menu, &|steps| steps.len() <= MOST_STEPS).0.into_iter().map(|s| (s.from, s.way, s.measured)).collect()
+            plan(tuned.model, tuned.case, &menu, &|steps| steps.len() <= MOST_STEPS)
+                .0
+                .into_iter()
+                .map(|s| (s.from, s.way, s.measured))
+                .collect()
         });
         // A step may go on over sizes of which the user said something.
         let mut rows = Vec::new();
@@ -179,7 +183,8 @@ impl Limits {
         };
         let mapped = [Way::MappedAlone, Way::MappedShared];
         let possible = |way: Way, len: usize| mapped.contains(&way) && len > INJECT_MAX && helps(way, len);
-        let menu = Menu { borders: &borders, shipped: &shipped, possible: &|way, len| possible(way, len) || way == as_others(len) };
+        let menu =
+            Menu { borders: &borders, shipped: &shipped, possible: &|way, len| possible(way, len) || way == as_others(len) };
         let case = Case { memory: Memory::Exported, ..tuned.case };
         let steps = plan(tuned.model, case, &menu, &|steps| steps.iter().filter(|s| s.way.needs_loan()).count() <= MOST_LENT).0;
         // What goes as others do is said there.

@@ -309,7 +309,12 @@ mod tuned {
 
     #[test]
     fn a_profile_without_exported_memory_leaves_its_rows_as_shipped() {
-        let shipped: Vec<_> = Selection::new(&Config::default(), 6000).rows().iter().filter(|r| r.lent).map(|r| (r.from, r.way(), r.origin)).collect();
+        let shipped: Vec<_> = Selection::new(&Config::default(), 6000)
+            .rows()
+            .iter()
+            .filter(|r| r.lent)
+            .map(|r| (r.from, r.way(), r.origin))
+            .collect();
         assert_eq!(lent(&machine(), &Config::default()), shipped);
         assert_eq!(lent(&exporting(&[(Way::Stream, 1.0, 100.0)]), &Config::default()), shipped, "mapping was not measured");
     }
@@ -324,7 +329,10 @@ mod tuned {
         assert_eq!(lent(&exporting(&slow), &set)[0], (4 << 10, Way::MappedAlone, Origin::Set), "the user said so");
         assert!(lent(&exporting(&LENT), &self::set(&[("lend", "never")])).is_empty());
         let forced = lent(&exporting(&LENT), &self::set(&[("protocol", "mapped-shared:8k-64k,stream:1m-")]));
-        assert_eq!((at(&forced, 8 << 10), forced.last().map(|r| r.0 < 1 << 20)), ((Way::MappedShared, Origin::Forced), Some(true)));
+        assert_eq!(
+            (at(&forced, 8 << 10), forced.last().map(|r| r.0 < 1 << 20)),
+            ((Way::MappedShared, Origin::Forced), Some(true))
+        );
     }
 
     proptest! {

@@ -41,7 +41,11 @@ impl Pace {
         // would bring help back at once, and so on in turn.
         let settles = std::mem::replace(&mut self.shared[usize::from(mapped)], shared) && !shared;
         let pace = &mut self.of[usize::from(mapped)];
-        let seen = ns.saturating_sub(START[usize::from(mapped)]).max(u64::from(ns > 0)).saturating_mul(KIB).div_ceil(bytes.max(1) as u64);
+        let seen = ns
+            .saturating_sub(START[usize::from(mapped)])
+            .max(u64::from(ns > 0))
+            .saturating_mul(KIB)
+            .div_ceil(bytes.max(1) as u64);
         if seen > 0 && !settles {
             // Who lost its core in the middle saw nothing of the memory.
             let seen = seen.min(4 * u64::from(*pace)) as u32;
