@@ -7,6 +7,8 @@ KIB, MIB = 1 << 10, 1 << 20
 
 # The stacks that are measured in the same rounds, whatever MPI they belong to.
 HEAP, PLAIN = "ompi5-heap", "ompi5-rustmx"
+# A round of six stacks takes three times as long as one of two: the host moves more meanwhile.
+UNSTEADY = 1.6
 PEERS = ("ompi5-sm", "ompi5-ucx", "mpich-own", "impi-own")
 STACKS = (HEAP, PLAIN, *PEERS)
 
@@ -53,8 +55,8 @@ def ratios(samples, metric, stack, size):
     return found
 
 
-def judged(samples):
-    """For each goal what was measured at its worst size: median and extremes of the rounds' ratios."""
+def judged(samples, unsteady=()):
+    """For each goal what was measured at its worst size: median and extremes of the rounds' ratios. Of `unsteady` programs nothing is proved."""
     found = []
     for metric, stack, first, last, most in GOALS:
         sizes = sorted(samples.get(metric, {}).get(stack, {}))
@@ -67,7 +69,8 @@ def judged(samples):
         worst = max(here, key=lambda size: statistics.median(here[size]))
         ratio = statistics.median(here[worst])
         found.append(goal | {
-            "verdict": "met" if ratio <= most else "missed", "worst_ratio": round(ratio, 3), "worst_size": worst,
+            "verdict": "unproven" if metric.split()[0] in unsteady else "met" if ratio <= most else "missed",
+            "worst_ratio": round(ratio, 3), "worst_size": worst,
             "spread": [round(min(here[worst]), 3), round(max(here[worst]), 3)], "rounds": len(here[worst]),
             "sizes_met": sum(statistics.median(v) <= most for v in here.values()), "sizes": len(here),
         })

@@ -33,6 +33,8 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((long["verdict"], long["worst_size"]), ("met", 1 << 20))
         s["reused"][goals.HEAP][8192] = {0: 5.1}
         self.assertEqual(goals.judged(s)[0]["verdict"], "missed")
+        self.assertEqual(goals.judged(s, {"reused"})[0]["verdict"], "unproven")
+        self.assertEqual(goals.judged(s, {"fresh"})[0]["verdict"], "missed")
 
     def test_nothing_measured_is_no_success(self):
         self.assertEqual({g["verdict"] for g in goals.judged({})}, {"not measured"})
