@@ -296,7 +296,7 @@ def main():
         show(results, stacks)
         show_across(results, stacks)
         print("\nGoals (unproven: no steady round)")
-        for goal in [g for g in goals if g["verdict"] != "not measured"]:
+        for goal in goals:
             worst = f" (worst {goal['worst_ratio']:.2f} at {human(goal['worst_size'])}; {goal['sizes_met']} of {goal['sizes']} sizes)" if "sizes" in goal else ""
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")
         if any(g["verdict"] != "not measured" for g in asked):

@@ -19,10 +19,11 @@
 # those are compared); the rounds of all MPIs and programs take turns. Two ranks are pinned to cores 0
 # and 1. For long messages (programs reused and fresh) rustmx with the preloaded heap and without it,
 # Open MPI's sm and UCX, MPICH's and Intel MPI's own shared memory take turns in the same rounds, and
-# `rustmx compare` says how near it comes to two processes that only copy. The hand-over of a cache line is measured before, between and after the runs of a round, and
-# a round in which it moved by more than a third (the host moved a virtual core, or somebody worked)
-# is discarded and repeated, up to twice as many rounds in all. Runs of rustmx must prove that they
-# used it. Five full rounds take some 25 minutes: leave the machine alone meanwhile.
+# `rustmx compare` says how near it comes to two processes that only copy. The hand-over of a cache
+# line is measured before, between and after the runs of a round, and a round in which it moved by
+# more than a third (the host moved a virtual core, or somebody worked) is discarded and repeated, up
+# to twice as many rounds in all. Runs of rustmx must prove that they used it. Five full rounds take
+# some 25 minutes: leave the machine alone meanwhile.
 #
 # Prints medians, spread, ratios and a verdict for each goal, and writes target/bench/*.json. Exits
 # with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven.
