@@ -11,7 +11,8 @@ use rustmx::mem::remote;
 use rustmx::mem::shared::SharedMem;
 use rustmx::select::model::Memory;
 use std::fs::File;
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 /// Times that a line goes there and back for one figure.
 const HANDOVERS: u64 = 5_000;
@@ -111,7 +112,7 @@ impl Ground {
             State::Cold => from.flush(share.len),
         }
         let (a, b) = (self.lines.word(128), self.lines.word(192));
-        while b.load(Ordering::Acquire) < 2 * self.turn - 1 {}
+        await_turn(b, 2 * self.turn - 1)?;
         let begun = Instant::now();
         a.store(self.turn, Ordering::Release);
         let half = share.len / 2;
@@ -123,7 +124,7 @@ impl Ground {
             }
             (Memory::Private, None) => return Err(refused()),
         }
-        while b.load(Ordering::Acquire) < 2 * self.turn {}
+        await_turn(b, 2 * self.turn)?;
         Ok(begun.elapsed().as_secs_f64() * 1e9)
     }
 
@@ -134,7 +135,7 @@ impl Ground {
         }
         let (a, b) = (self.lines.word(128), self.lines.word(192));
         b.store(2 * self.turn - 1, Ordering::Release);
-        while a.load(Ordering::Acquire) != self.turn {}
+        await_turn(a, self.turn)?;
         let half = share.len / 2;
         match (share.memory, self.other) {
             (Memory::Exported, _) => into.copy_part(&self.common[0], 0, half),
@@ -151,6 +152,26 @@ impl Ground {
         if memory == Memory::Exported { self.common[0] } else { self.own[0] }
     }
 }
+
+/// Spins until the other process has come so far. It may have ended: then this one must, too.
+fn await_turn(word: &AtomicU64, turn: u64) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        for _ in 0..SPINS {
+            if word.load(Ordering::Acquire) >= turn {
+                return Ok(());
+            }
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("the other process did not come within {} s", PATIENCE.as_secs()));
+        }
+    }
+}
+
+/// Looks at a word between two at the clock.
+const SPINS: u32 = 1 << 16;
+/// More than any copy takes, also of processes that have to wait for a core.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn refused() -> Failure {
     "the kernel let a process copy at first, and then did not any more".into()

@@ -31,10 +31,11 @@ impl Buffer {
 
     /// Of `len` bytes that peers can map, all touched; nothing without the preloaded heap.
     pub fn exported(len: usize) -> Option<Buffer> {
+        let heap = heap::heap()?;
         // Short blocks are not in it, whatever RUSTMX_HEAP_MIN may reasonably be.
         let bytes = vec![1u8; len.max(1 << 20)].leak();
         let buffer = Buffer { at: bytes.as_mut_ptr(), len };
-        heap::heap()?.find(buffer.at.addr()).map(|_| buffer)
+        heap.find(buffer.at.addr()).map(|_| buffer)
     }
 
     /// Of `len` bytes of a file from a page on, all touched. It is a memfd that nobody makes shorter.
