@@ -6,12 +6,11 @@ use crate::figures::median;
 use crate::kind::State;
 use crate::node::Buffer;
 use crate::work::say;
-use rustmx::mem::atomic::{Ordering, Words};
+use rustmx::mem::atomic::{AtomicU64, Ordering, Words};
 use rustmx::mem::remote;
 use rustmx::mem::shared::SharedMem;
 use rustmx::select::model::Memory;
 use std::fs::File;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Times that a line goes there and back for one figure.

@@ -90,6 +90,9 @@ mod tests {
     fn who_copies_alone_again_fetches_the_others_half_first() {
         let mut pace = pace();
         for _ in 0..20 {
+            pace.saw(16 << 10, 700, true, true);
+        }
+        for _ in 0..20 {
             // Out of the cache, but the destination of what the other one copied is in the other one's.
             pace.saw(16 << 10, 700, true, true);
             assert!(!pace.wants_help(64 << 10, true));
