@@ -3,9 +3,12 @@
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 
+import goals as wanted
 import stacks as over
 from stacks import PIN, ROOT, STACKS, TITLES, UNSTEADY, cell, fail, human, say, table
 
@@ -17,13 +20,17 @@ METRICS = {  # name -> (field of the programs' output, unit, is less better)
     "rate": ("rate_mps", "messages/s", False),
     "allreduce": ("latency_us", "us", True),
 }
-PROGRAMS = ("sweep", "rate", "allreduce")
+PROGRAMS = ("sweep", "rate", "allreduce", "reused", "fresh", "compare")
+ACROSS = "all"  # the unit of stacks of different MPIs
 
 
 def run(name, program, scale):
     """One run of one program: its JSON lines, or None and the reason."""
     mpi = STACKS[name][0]
-    if program == "allreduce":
+    if program in wanted.METRICS:
+        sweep = over.preloading(name, [str(OUT / mpi / "sweep"), "--json", "--min", "1024", "--iters-scale", str(scale / 2)])
+        command, ranks = [*PIN, *sweep, *(["--fresh"] if program == "fresh" else [])], 2
+    elif program == "allreduce":
         command, ranks = [str(OUT / mpi / "allreduce"), "--seconds", str(max(scale, 0.2))], 8
     else:
         command, ranks = [*PIN, str(OUT / mpi / "sweep"), "--json", "--iters-scale", str(scale)], 2
@@ -52,9 +59,11 @@ class Results:
 
     def add(self, round_, stack, program, points):
         for point in points:
-            for metric in {"sweep": ("latency", "bandwidth")}.get(program, (program,)):
+            here = {"sweep": ("latency", "bandwidth")}.get(program, (program,))
+            fields = wanted.METRICS.get(program) or {metric: METRICS[metric][0] for metric in here}
+            for metric, field in fields.items():
                 sizes = self.samples.setdefault(metric, {}).setdefault(stack, {})
-                sizes.setdefault(point.get("size", point.get("bytes")), {})[round_] = point[METRICS[metric][0]]
+                sizes.setdefault(point.get("size", point.get("bytes")), {})[round_] = point[field]
 
     def values(self, metric, stack, size):
         return self.samples.get(metric, {}).get(stack, {}).get(size, {})
@@ -83,10 +92,19 @@ class Results:
         return sorted({size for stack in self.samples.get(metric, {}).values() for size in stack})
 
 
+OWN = ("sweep", "rate", "allreduce")  # programs that run under the stacks of one MPI
+
+
+def members(stacks, mpi):
+    """The stacks of a unit."""
+    return [s for s in stacks if (s in wanted.STACKS if mpi == ACROSS else STACKS[s][0] == mpi and s != wanted.HEAP)]
+
+
 def measure(stacks, programs, rounds, scale):
     """A round is one program under all ways of one MPI: only those are compared, and a short round seldom meets a move."""
     results = Results()
-    units = [(mpi, program) for mpi in TITLES for program in programs if any(STACKS[s][0] == mpi for s in stacks)]
+    units = [(mpi, program) for mpi in TITLES for program in programs if program in OWN and members(stacks, mpi)]
+    units += [(ACROSS, program) for program in programs if program in wanted.METRICS and members(stacks, ACROSS)]
     kept = dict.fromkeys(units, 0)
     results.limits.append(limits(False))
     for attempt in range(1, 2 * rounds + 1):
@@ -94,7 +112,7 @@ def measure(stacks, programs, rounds, scale):
             if kept[mpi, program] == rounds:
                 continue
             this, hands = [], [limits(True)["handover_ns"]]
-            for name in [s for s in stacks if STACKS[s][0] == mpi and (s, program) not in results.failures]:
+            for name in [s for s in members(stacks, mpi) if (s, program) not in results.failures]:
                 points, why = run(name, program, scale)
                 hands.append(limits(True)["handover_ns"])
                 if why:
@@ -102,13 +120,13 @@ def measure(stacks, programs, rounds, scale):
                     say(f"FAILED {name} {program}: {why}")
                 else:
                     this.append((name, points))
-            steady = max(hands) <= UNSTEADY * min(hands)
+            steady = max(hands) <= (wanted.UNSTEADY if mpi == ACROSS else UNSTEADY) * min(hands)
             # At the end an unsteady one is shown if there is no other, but it proves nothing.
             keep = steady or (kept[mpi, program] == 0 and attempt == 2 * rounds)
             results.handovers.append({"mpi": mpi, "program": program, "ns": hands, "kept": keep, "steady": steady})
             number = kept[mpi, program] + keep
             what = f"round {number} of {rounds}" if steady else "unsteady, shown for want of another" if keep else "discarded"
-            say(f"{TITLES[mpi]} {program}: {what}, hand-over {', '.join(f'{ns:.0f}' for ns in hands)} ns")
+            say(f"{TITLES.get(mpi, mpi)} {program}: {what}, hand-over {', '.join(f'{ns:.0f}' for ns in hands)} ns")
             if keep:
                 kept[mpi, program] += 1
                 for name, points in this:
@@ -168,6 +186,37 @@ GOALS = [
 ]
 
 
+def show_across(results, stacks):
+    """The stacks of different MPIs beside each other, and what of the best other one's time rustmx needs."""
+    here = members(stacks, ACROSS)
+    for metric, words in wanted.WORDS.items():
+        sizes = results.sizes(metric)
+        if not sizes:
+            continue
+        ours = [s for s in (wanted.HEAP, wanted.PLAIN) if s in here]
+        print(f"\n{words}")
+        head = ["size", *here] + [f"{s.split('-')[1]}/best" for s in ours] + [f"spread {s.split('-')[1]}" for s in ours]
+        rows = [head]
+        for size in sizes:
+            parts = [list(wanted.ratios(results.samples, metric, s, size).values()) for s in ours]
+            row = [human(size)] + [cell(results.median(metric, s, size), 0 if metric in wanted.RATES else 2) for s in here]
+            row += [cell(statistics.median(p)) if p else "-" for p in parts]
+            rows.append(row + [f"{min(p):.2f}..{max(p):.2f}" if p else "-" for p in parts])
+        table(rows)
+
+
+def compared(quick):
+    """What rustmx says of itself without an MPI, or why it does not."""
+    command = over.LIBRARIES / "rustmx"
+    if not command.exists():
+        return None, f"{command} is missing: cargo build --release -p rustmx-cli"
+    say("rustmx compare" + ("" if quick else ", some minutes"))
+    arguments = [command, "compare", "--json", "--min", "256", "--max", "16m", *(["--quick"] if quick else [])]
+    environment = dict(os.environ) | {"FI_RUSTMX_PROFILE": over.RUSTMX["FI_RUSTMX_PROFILE"]}
+    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200, check=False)
+    return (json.loads(done.stdout), None) if done.returncode == 0 else (None, done.stderr[-1500:] or f"exit code {done.returncode}")
+
+
 def verdicts(results):
     found = []
     for goal, metric, ours, other, most in GOALS:
@@ -185,7 +234,7 @@ def verdicts(results):
     return found
 
 
-def record(results, options, goals, stacks):
+def record(results, options, goals, asked, stacks):
     summary = {
         metric: {
             stack: [{"size": size, "median": results.median(metric, stack, size), "spread": round(results.spread(metric, stack, size), 3),
@@ -197,7 +246,7 @@ def record(results, options, goals, stacks):
     return over.machine() | {
         "scale": options.scale, "units": {m: u for m, (_, u, _) in METRICS.items()},
         "stacks": {name: STACKS[name][3] for name in stacks}, "handovers": results.handovers, "limits": results.limits,
-        "results": summary, "goals": goals, "failures": {f"{n} {p}": w for (n, p), w in results.failures.items()},
+        "results": summary, "goals": goals, "long_messages": asked, "failures": {f"{n} {p}": w for (n, p), w in results.failures.items()},
     }
 
 
@@ -228,19 +277,31 @@ def main():
     over.need_two_cores()
     stacks, programs = chosen(options.only)
     say(f"building; {len(stacks)} stacks, {options.rounds} rounds of {', '.join(programs)}")
+    if wanted.HEAP in stacks and not over.HEAP.exists():
+        say(f"{wanted.HEAP} left out: {over.HEAP} is missing: cargo build --release -p rustmx-heap")
+        stacks.remove(wanted.HEAP)
     over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"))
     results = measure(stacks, programs, options.rounds, options.scale)
-    goals = verdicts(results)
-    data = record(results, options, goals, stacks)
+    unsteady = {h["program"] for h in results.handovers if h["mpi"] == ACROSS and h["kept"] and not h["steady"]}
+    goals, asked = verdicts(results), wanted.judged(results.samples, unsteady)
+    if "compare" in programs:
+        said, why = compared(options.quick)
+        asked += wanted.of_comparison(said) if said else []
+        results.failures |= {("rustmx", "compare"): why} if why else {}
+    data = record(results, options, goals, asked, stacks)
     text, written = over.write(OUT, data)
     if options.json:
         print(text)
     else:
         show(results, stacks)
+        show_across(results, stacks)
         print("\nGoals (unproven: no steady round)")
         for goal in goals:
             worst = f" (worst {goal['worst_ratio']:.2f} at {human(goal['worst_size'])}; {goal['sizes_met']} of {goal['sizes']} sizes)" if "sizes" in goal else ""
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")
+        if any(g["verdict"] != "not measured" for g in asked):
+            print("\nLong messages: the worst size of each goal; of the best other stack's time in the same round, the smallest and the largest round")
+            table(wanted.rows(asked, human))
         for (name, program), why in results.failures.items():
             print(f"  FAILED       {name} {program}: {why.splitlines()[0]}")
     say(f"written: target/bench/{written}")

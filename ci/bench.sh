@@ -7,7 +7,8 @@
 #   --rounds N     rounds that count (default 5; with --quick: 2)
 #   --quick        a fifth of the iterations
 #   --only WORDS   these stacks and programs only, by comma: a stack (ompi5-sm), an MPI (ompi5), a way
-#                  (rustmx, sm, vader, ucx, tcp, own, shm), a program (sweep, rate, allreduce)
+#                  (rustmx, heap, sm, vader, ucx, tcp, own, shm), a program (sweep, rate, allreduce,
+#                  reused, fresh, compare)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables
 #   --help
@@ -16,10 +17,13 @@
 # and UCX; MPICH over rustmx, its own shared memory and libfabric's shm; Intel MPI over rustmx and
 # its own shared memory. A round runs one program under all ways of one MPI, one after the other (only
 # those are compared); the rounds of all MPIs and programs take turns. Two ranks are pinned to cores 0
-# and 1. The hand-over of a cache line is measured before, between and after the runs of a round, and
-# a round in which it moved by more than a third (the host moved a virtual core, or somebody worked)
-# is discarded and repeated, up to twice as many rounds in all. Runs of rustmx must prove that they
-# used it. Five full rounds take some 12 minutes: leave the machine alone meanwhile.
+# and 1. For long messages (programs reused and fresh) rustmx with the preloaded heap and without it,
+# Open MPI's sm and UCX, MPICH's and Intel MPI's own shared memory take turns in the same rounds, and
+# `rustmx compare` says how near it comes to two processes that only copy. The hand-over of a cache
+# line is measured before, between and after the runs of a round, and a round in which it moved by
+# more than a third (the host moved a virtual core, or somebody worked) is discarded and repeated, up
+# to twice as many rounds in all. Runs of rustmx must prove that they used it. Five full rounds take
+# some 25 minutes: leave the machine alone meanwhile.
 #
 # Prints medians, spread, ratios and a verdict for each goal, and writes target/bench/*.json. Exits
 # with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven.
@@ -42,6 +46,6 @@ done
 
 if [ -n "$build" ]; then
   "$root/ci/setup.sh" >&2
-  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi >&2)
+  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli >&2)
 fi
 exec python3 "$root/ci/bench.py" "${arguments[@]}"

@@ -23,7 +23,7 @@ TESTS = {  # test -> (field of the JSON, unit, is less better)
     "mbw_mr": ("rate_mps", "messages/s", False),
 }
 SOURCES = ("reused", "fresh")
-SHARING = {"mapped"}  # protocols that need memory of the preloaded heap
+SHARING = {"mapped-alone", "mapped-shared"}  # protocols that need memory of the preloaded heap
 DEFAULT, PRELOADED = "default", "default+heap"
 SECONDS = 0.05  # for each size
 STRAYED = 0.1  # the part of the messages that may go another way than was forced
@@ -47,7 +47,7 @@ def ways():
     if SHARING & set(known) and HEAP.exists():
         known[PRELOADED] = (0, math.inf)
     elif SHARING & set(known):
-        say(f"{', '.join(SHARING & set(known))} left out: {HEAP} is missing")
+        say(f"{', '.join(sorted(SHARING & set(known)))} left out: {HEAP} is missing")
         known = {name: sizes for name, sizes in known.items() if name not in SHARING}
     return {DEFAULT: (0, math.inf)} | known, [(r["from"], end(r["to"]), r["way"]) for r in said["table"] if not r["lent"]]
 

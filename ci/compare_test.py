@@ -74,10 +74,10 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual([(c["size"], c["way"]) for c in r.crossovers(LATENCY, ["a", "b"])], [(4, "b")])
 
     def test_a_default_is_held_against_what_it_could_have_taken(self):
-        r = results(LATENCY, a=[[5]], mapped=[[1]], default=[[5]], **{compare.PRELOADED: [[1]]})
+        r = results(LATENCY, a=[[5]], default=[[5]], **{compare.PRELOADED: [[1]], "mapped-alone": [[1]]})
         plain, heap = compare.summary(r, LATENCY)
         self.assertEqual((plain["first"], plain["regret"]["worst"]), ("a", 0))
-        self.assertEqual((heap["first"], heap["regret"]["worst"]), ("mapped", 0))
+        self.assertEqual((heap["first"], heap["regret"]["worst"]), ("mapped-alone", 0))
 
 
 class Reading(unittest.TestCase):

@@ -27,6 +27,7 @@ NETMOD = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
 # name -> (MPI, environment, launcher options, what it is)
 STACKS = {
     "ompi5-rustmx": ("ompi5", RUSTMX, OFI, "Open MPI 5 over rustmx"),
+    "ompi5-heap": ("ompi5", RUSTMX, OFI, "Open MPI 5 over rustmx with the preloaded heap"),
     "ompi5-sm": ("ompi5", {}, ["--mca", "pml", "ob1", "--mca", "btl", "sm,self"], "Open MPI 5's own shared memory"),
     "ompi5-ucx": ("ompi5", {}, UCX, "Open MPI 5 over UCX"),
     "ompi5-tcp": ("ompi5", {"FI_PROVIDER": "tcp", "OMPI_MCA_opal_common_ofi_provider_include": "tcp"}, OFI,
@@ -140,6 +141,14 @@ def launcher(mpi, options, environment, ranks):
     return [*command, "-n", str(ranks)]
 
 
+HEAP = LIBRARIES / "librustmx_heap.so"
+
+
+def preloading(stack, command):
+    """A command that has the heap preloaded if the stack says so: the program only, neither launchers nor shells."""
+    return ["env", f"LD_PRELOAD={HEAP}", *command] if stack.endswith("-heap") else command
+
+
 # Each MPI has binding options of its own; this pins the ranks the same way under all of them.
 PIN = ["sh", "-c", 'exec taskset -c "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" "$0" "$@"']
 
@@ -170,7 +179,7 @@ def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",)):
         return "", "", f"no end after 180 s: {' '.join(whole)}"
     if done.returncode:
         return "", "", f"exit code {done.returncode}: {' '.join(whole)}\n{done.stderr[-1500:]}"
-    if stack.endswith("-rustmx"):
+    if stack.endswith(("-rustmx", "-heap")):
         # Without this proof the figures might be those of whatever the MPI fell back to.
         used = [line for line in done.stderr.splitlines() if re.match(r"rustmx stats:.* sent=[1-9]", line)]
         if len(used) < ranks:

@@ -36,7 +36,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
-    scripts) echo "the arithmetic of ci/compare-mpi.py, mpi-tests/papers and the laboratory's relay" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
@@ -76,7 +76,7 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_scripts() { python3 ci/compare_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
+step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 
@@ -164,9 +164,11 @@ step_build() { cargo build --release -p rustmx-fi; }
 
 step_cli() {
   local command=$CARGO_TARGET_DIR/release/rustmx page=$logs/compare.html
-  cargo build --release -p rustmx-cli && "$command" explain || return
+  cargo build --release -p rustmx-cli -p rustmx-heap && "$command" explain || return
   [ "$(nproc)" -ge 2 ] || skip "rustmx compare and rustmx tune need two cores" || return
   "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page" || return
+  # The heap lies beside the command.
+  grep -q 'mapped-shared' "$page" || return
   "$command" tune --quick --output "$logs/profile.toml" &&
     FI_RUSTMX_PROFILE=$logs/profile.toml "$command" explain | tee "$logs/tuned.txt" && grep -q '(profile)' "$logs/tuned.txt"
 }

@@ -1,168 +1,55 @@
-//! Measuring ways: an endpoint for each in two processes that are pinned to two cores.
+//! Measuring: endpoints for each way in two processes that are pinned to two cores.
 //!
 //! One figure is the time of a message from the call that sends it until an empty answer is back, less the time of the answer (half of
 //! an empty round trip of the same round). Rounds are interleaved: each measures everything once, in another order, so that a machine
 //! that changes changes all ways alike.
 
-use crate::figures::{Crossover, Regret, Series, crossovers, median, regret, spread};
+use crate::figures::{median, spread};
+use crate::kind::{Kind, Lane, State};
 use crate::partner::Partner;
-use crate::{Failure, environment, explain};
+use crate::results::{Cell, LIMIT, Machine, Results};
+use crate::{Failure, environment, explain, limit};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use rustmx::config::force::Forced;
-pub(crate) use rustmx::config::force::Way;
-pub(crate) use rustmx::select::model::Source;
+use rustmx::config::force::Way;
+use rustmx::select::model::Memory;
 use rustmx::select::record_max;
 use rustmx::sys::machine;
-use rustmx::{Config, INJECT_MAX, Stats};
-use serde::{Serialize, Serializer};
+use rustmx::{Config, INJECT_MAX};
 use std::os::fd::AsRawFd;
-
-/// How a kind of source is written in JSON.
-fn word<S: Serializer>(source: &Source, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(source.name())
-}
-
-fn word_if_any<S: Serializer>(source: &Option<Source>, to: S) -> Result<S::Ok, S::Error> {
-    source.map(Source::name).serialize(to)
-}
-
-/// The ways that are compared.
-pub(crate) const WAYS: [Way; Way::CARRIERS.len()] = Way::CARRIERS;
-
-/// The configuration that makes an endpoint send everything by one way.
-pub(crate) fn forced(way: Way, config: &Config) -> Config {
-    Config { protocol: Forced::only(way), cma: 0, ..config.clone() }
-}
-
-/// How many messages went by the protocol of a way.
-pub(crate) fn carried(way: Way, stats: &Stats) -> u64 {
-    match way {
-        Way::Inline => stats.inline,
-        Way::Eager => stats.eager,
-        Way::Stream => stats.stream,
-        Way::Syscall | Way::Alone | Way::Shared => stats.syscall,
-        Way::Mapped => stats.mapped,
-    }
-}
-
-/// Where and how it was measured.
-#[derive(Serialize)]
-pub(crate) struct Machine {
-    pub processor: String,
-    pub kernel: String,
-    pub cores: [usize; 2],
-    pub settings: Vec<String>,
-}
-
-/// The times of one way at one size.
-#[derive(Serialize)]
-pub(crate) struct Cell {
-    /// `None`: no message, a plain copy within one process.
-    #[serde(serialize_with = "word_if_any")]
-    pub source: Option<Source>,
-    pub way: &'static str,
-    pub size: usize,
-    pub median_ns: f64,
-    /// How far the middle half of the rounds is apart, as a part of the median.
-    pub spread: f64,
-    pub rounds_ns: Vec<f64>,
-}
-
-/// A crossover, and of which sources.
-#[derive(Serialize)]
-pub(crate) struct Crossing {
-    #[serde(serialize_with = "word")]
-    pub source: Source,
-    #[serde(flatten)]
-    pub crossover: Crossover,
-}
-
-/// What a rule costs.
-#[derive(Serialize)]
-pub(crate) struct Rule {
-    #[serde(serialize_with = "word")]
-    pub source: Source,
-    pub rule: String,
-    #[serde(flatten)]
-    pub regret: Regret,
-}
-
-/// All that was found.
-#[derive(Serialize)]
-pub(crate) struct Results {
-    pub machine: Machine,
-    pub rounds: usize,
-    /// One hand-over of a cache line, a value a round.
-    pub handover_ns: Vec<f64>,
-    /// An empty message, a value a round.
-    pub empty_ns: Vec<f64>,
-    /// Why the figures should not be trusted much; empty if nothing speaks against them.
-    pub unsteady: Vec<String>,
-    /// What could not be measured, and why.
-    pub missing: Vec<String>,
-    /// Whether the kernel lets both processes copy from each other.
-    #[serde(skip)]
-    pub kernel_copies: bool,
-    pub cells: Vec<Cell>,
-    pub memcpy: Vec<Cell>,
-    pub crossovers: Vec<Crossing>,
-    pub regret: Vec<Rule>,
-}
-
-impl Results {
-    /// The times of a way.
-    pub fn series(&self, source: Source, way: &str) -> Series {
-        let of = self.cells.iter().filter(|c| c.source == Some(source) && c.way == way);
-        Series { times: of.map(|c| (c.size, c.rounds_ns.clone())).collect() }
-    }
-
-    /// Finds where ways overtake each other.
-    pub fn find_crossovers(&mut self, source: Source) {
-        let all: Vec<(&str, Series)> = WAYS.iter().map(|w| (w.name(), self.series(source, w.name()))).collect();
-        for (i, a) in all.iter().enumerate() {
-            for b in &all[i + 1..] {
-                let found = crossovers((a.0, &a.1), (b.0, &b.1));
-                self.crossovers.extend(found.into_iter().map(|crossover| Crossing { source, crossover }));
-            }
-        }
-    }
-
-    /// Finds what a rule costs that names a way for each size.
-    pub fn find_regret(&mut self, source: Source, rule: impl Into<String>, choose: impl Fn(usize) -> Way) {
-        let series: Vec<Series> = WAYS.iter().map(|w| self.series(source, w.name())).collect();
-        let all: Vec<&Series> = series.iter().collect();
-        let regret = regret(&all, |size| WAYS.iter().position(|w| *w == choose(size)));
-        self.regret.push(Rule { source, rule: rule.into(), regret });
-    }
-}
+use std::path::PathBuf;
 
 /// What is to be measured, and how thoroughly.
 pub(crate) struct Asked<'a> {
     /// Ascending.
     pub sizes: &'a [usize],
-    pub sources: &'a [Source],
+    pub kinds: Vec<Kind>,
     pub rounds: usize,
     /// Few messages a round.
     pub quick: bool,
-    /// Which ways of those that can carry a size.
-    pub wanted: fn(Way, usize) -> bool,
+    /// Which of those that can carry a size.
+    pub wanted: fn(Lane, Kind, usize) -> bool,
+    /// From which size on to measure what two processes reach that only copy; `None`: not at all.
+    pub limits_from: Option<usize>,
+    /// The preloadable heap, or why there is none.
+    pub heap: Result<PathBuf, String>,
 }
 
-/// What is measured: which way, how long a message, from which kind of source.
+/// What is measured: by what, how long a message, from which kind of buffers.
 #[derive(Clone, Copy)]
 struct Task {
-    way: Way,
+    /// `None`: no message, both processes only copy.
+    lane: Option<Lane>,
     size: usize,
-    source: Source,
+    kind: Kind,
 }
 
 struct Bench {
     first: Partner,
     second: Partner,
     quick: bool,
-    /// Names memory that both processes can map.
-    line: String,
+    /// Whether both have the preloaded heap.
+    heap: bool,
     /// How much longer an empty message takes than on a machine where both processes have a core. Then fewer messages must do: on a
     /// crowded one each waits for the scheduler, and more of them would say no more.
     pace: f64,
@@ -171,19 +58,33 @@ struct Bench {
 /// Nanoseconds that an empty message and its answer take at most where nothing else runs.
 const UNDISTURBED: f64 = 5_000.0;
 
+/// Small messages between private buffers that nobody touches.
+const PLAIN: Kind = Kind { memory: Memory::Private, state: State::Reused };
+
 impl Bench {
-    fn open(asked: &Asked, cores: [usize; 2], line: String) -> Result<Bench, Failure> {
-        let mut bench =
-            Bench { first: Partner::start("first")?, second: Partner::start("second")?, quick: asked.quick, line, pace: 1.0 };
+    /// `ground` names memory that both processes can map.
+    fn open(asked: &Asked, cores: [usize; 2], ground: &str) -> Result<Bench, Failure> {
+        // Without exported memory to be measured it would only be in the way.
+        let wanted = asked.kinds.iter().any(|k| k.memory == Memory::Exported);
+        let preload = asked.heap.as_deref().ok().filter(|_| wanted);
+        let (first, second) = (Partner::start("first", preload)?, Partner::start("second", preload)?);
+        let mut bench = Bench { first, second, quick: asked.quick, heap: false, pace: 1.0 };
         let longest = asked.sizes.last().copied().unwrap_or(1);
-        let ways = WAYS.map(Way::name).join(" ");
-        let names = bench.first.ask(&format!("open {} {} {ways}", cores[0], longest))?;
-        let others = bench.second.ask(&format!("open {} {} {ways}", cores[1], longest))?;
+        let places = [
+            bench.first.ask(&format!("open {} {longest} {ground}", cores[0]))?,
+            bench.second.ask(&format!("open {} {longest} {ground}", cores[1]))?,
+        ];
+        bench.heap = places.iter().all(|place| place.ends_with("heap"));
+        bench.first.ask(&format!("other {}", places[1]))?;
+        bench.second.ask(&format!("other {}", places[0]))?;
+        let lanes = Lane::all().map(Lane::name).collect::<Vec<_>>().join(" ");
+        let names = bench.first.ask(&format!("lanes {lanes}"))?;
+        let others = bench.second.ask(&format!("lanes {lanes}"))?;
         bench.first.ask(&format!("peers {others}"))?;
         bench.second.ask(&format!("peers {names}"))?;
         // First contact; what goes before it is answered goes as it can.
-        for way in WAYS {
-            bench.cell(way, 1, 3, false)?;
+        for lane in Lane::all() {
+            bench.cell(lane, 1, 3, PLAIN)?;
         }
         Ok(bench)
     }
@@ -195,26 +96,36 @@ impl Bench {
     }
 
     /// The median time of a message and its answer in nanoseconds, and how many messages went another way.
-    fn cell(&mut self, way: Way, size: usize, times: usize, fresh: bool) -> Result<(f64, u64), Failure> {
-        let command = format!("cell {} {size} {times} {fresh}", way.name());
+    fn cell(&mut self, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
+        let command = format!("cell {} {size} {times} {} {}", lane.name(), kind.memory.name(), kind.state.name());
         self.second.ask(&command)?;
         let said = self.first.ask(&command)?;
         let parsed = said.split_once(' ').and_then(|(ns, other)| Some((ns.parse().ok()?, other.parse().ok()?)));
         parsed.ok_or_else(|| format!("a started process said `{said}`"))
     }
 
+    /// The median time in nanoseconds until both have copied a half.
+    fn limit(&mut self, size: usize, times: usize, kind: Kind) -> Result<f64, Failure> {
+        self.both(&format!("limit {size} {times} {} {}", kind.memory.name(), kind.state.name()))
+    }
+
     fn hand_over(&mut self) -> Result<f64, Failure> {
-        let command = format!("line {}", self.line);
-        self.second.ask(&command)?;
-        self.first.ask(&command)?.parse().map_err(|_| "no time of a hand-over".into())
+        self.both("line")
+    }
+
+    /// Tells both, and returns the time that the first one says.
+    fn both(&mut self, command: &str) -> Result<f64, Failure> {
+        self.second.ask(command)?;
+        let said = self.first.ask(command)?;
+        said.parse().map_err(|_| format!("a started process said `{said}`, which is no time"))
     }
 }
 
-/// The longest message that a way carries.
-pub(crate) fn longest(way: Way, config: &Config) -> usize {
-    match way {
-        Way::Inline => INJECT_MAX,
-        Way::Eager => record_max(config).min(usize::from(u16::MAX)),
+/// The longest message that something carries.
+pub(crate) fn longest(lane: Lane, config: &Config) -> usize {
+    match lane {
+        Lane::Only(Way::Inline) => INJECT_MAX,
+        Lane::Only(Way::Eager) => record_max(config).min(usize::from(u16::MAX)),
         _ => usize::MAX,
     }
 }
@@ -235,12 +146,20 @@ fn machine(cores: [usize; 2], config: &Config) -> Machine {
 }
 
 /// What is measured in each round.
-fn tasks(asked: &Asked, config: &Config, copies: bool) -> Vec<Task> {
+fn tasks(asked: &Asked, config: &Config, kernel: &explain::Kernel, heap: bool) -> Vec<Task> {
+    let (copies, both) = (kernel.reads != [false; 2], kernel.reads == [true; 2]);
+    let possible = |lane: Lane, kind: Kind, size: usize| match lane {
+        _ if size > longest(lane, config) || !(asked.wanted)(lane, kind, size) => false,
+        Lane::Only(way) if way.needs_loan() => kind.memory == Memory::Exported && size > INJECT_MAX && config.lend != 2,
+        Lane::Only(way) => copies || !way.needs_kernel(),
+        Lane::Chosen => true,
+    };
     let mut tasks = Vec::new();
     for &size in asked.sizes {
-        let possible = |way: &Way| size <= longest(*way, config) && (copies || !way.needs_kernel()) && (asked.wanted)(*way, size);
-        for &source in asked.sources {
-            tasks.extend(WAYS.into_iter().filter(possible).map(|way| Task { way, size, source }));
+        for &kind in asked.kinds.iter().filter(|k| heap || k.memory == Memory::Private) {
+            let lanes = Lane::all().filter(|lane| possible(*lane, kind, size)).map(Some);
+            let limit = asked.limits_from.is_some_and(|from| size >= from) && (both || kind.memory == Memory::Exported);
+            tasks.extend(lanes.chain(limit.then_some(None)).map(|lane| Task { lane, size, kind }));
         }
     }
     tasks
@@ -259,8 +178,9 @@ struct Times {
 /// Measures everything once.
 fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, bar: &ProgressBar) -> Result<(), Failure> {
     let backwards = times.empty_ns.len() % 2 == 1;
-    times.handover_ns.push(bench.hand_over()?);
-    let (empty, _) = bench.cell(Way::Inline, 0, 50, false)?;
+    let handover = bench.hand_over()?;
+    times.handover_ns.push(handover);
+    let (empty, _) = bench.cell(Lane::Only(Way::Inline), 0, 50, PLAIN)?;
     times.empty_ns.push(empty / 2.0);
     bench.pace = (empty / UNDISTURBED).max(1.0);
     for (size, copied) in asked.sizes.iter().zip(&mut times.copied) {
@@ -270,9 +190,16 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
     // Forwards and backwards in turn: nobody is always the one after the longest messages.
     for i in 0..tasks.len() {
         let i = if backwards { tasks.len() - 1 - i } else { i };
-        let Task { way, size, source } = tasks[i];
-        let (ns, other) = bench.cell(way, size, bench.times(size), source == Source::Fresh)?;
-        times.took[i].push((ns - empty / 2.0).max(1.0));
+        let Task { lane, size, kind } = tasks[i];
+        let (ns, other) = match lane {
+            Some(lane) => {
+                let (ns, other) = bench.cell(lane, size, bench.times(size), kind)?;
+                (ns - empty / 2.0, other)
+            }
+            // Less the word that the second half is there.
+            None => (bench.limit(size, bench.times(size), kind)? - handover, 0),
+        };
+        times.took[i].push(ns.max(1.0));
         times.turned += other;
         bar.inc(1);
     }
@@ -287,11 +214,11 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let cores = cores()?;
     let kernel = explain::ask_kernel()?;
     let copies = kernel.reads != [false; 2];
-    let tasks = tasks(asked, config, copies);
-    let (fd, _map) =
-        rustmx::sys::memfd::create("rustmx-bench", 4096, false).map_err(|e| format!("cannot make shared memory ({e})"))?;
-    let line = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
-    let mut bench = Bench::open(asked, cores, line)?;
+    let room = limit::bytes(asked.sizes.last().copied().unwrap_or(1));
+    let (fd, _map) = rustmx::sys::memfd::create("rustmx-bench", room, false)
+        .map_err(|e| format!("cannot make {room} bytes of shared memory ({e}); choose a smaller --max"))?;
+    let mut bench = Bench::open(asked, cores, &format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))?;
+    let tasks = tasks(asked, config, &kernel, bench.heap);
     let bar = ProgressBar::new((asked.rounds * tasks.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {eta} left") {
         bar.set_style(style);
@@ -307,17 +234,22 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     if !copies {
         missing.push(format!("alone, shared: {}", kernel.says.join("; ")));
     }
+    if asked.kinds.iter().any(|k| k.memory == Memory::Exported) && !bench.heap {
+        missing.push(format!("exported memory: {}", no_heap(asked)));
+    }
     if times.turned > 0 {
         missing.push(format!(
-            "{} messages went another way than was asked for, so figures of eager, alone or shared are mixed",
+            "{} messages went another way than was asked for, so figures of eager, alone, shared or mapped are mixed",
             times.turned
         ));
     }
-    let cell = |source, way, size, rounds_ns: Vec<f64>| {
+    let cell = |kind, way, size, rounds_ns: Vec<f64>| {
         let (median_ns, spread) = (median(&rounds_ns), spread(&rounds_ns));
-        Cell { source, way, size, median_ns, spread, rounds_ns }
+        Cell { kind, way, size, median_ns, spread, rounds_ns }
     };
-    let cells = tasks.iter().zip(times.took).map(|(t, took)| cell(Some(t.source), t.way.name(), t.size, took)).collect();
+    let named = |t: &Task| t.lane.map_or(LIMIT, Lane::name);
+    let all = tasks.iter().zip(times.took).map(|(t, took)| cell(Some(t.kind), named(t), t.size, took));
+    let (limits, cells) = all.partition(|c: &Cell| c.way == LIMIT);
     let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took)).collect();
     let mut results = Results {
         machine: machine(cores, config),
@@ -329,11 +261,25 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         kernel_copies: copies,
         cells,
         memcpy,
+        limits,
         crossovers: Vec::new(),
         regret: Vec::new(),
+        steps: Vec::new(),
+        against_limit: Vec::new(),
     };
     results.unsteady = unsteady(&results);
     Ok(results)
+}
+
+/// Why no memory is exported.
+fn no_heap(asked: &Asked) -> String {
+    match &asked.heap {
+        Err(why) => why.clone(),
+        Ok(path) => format!(
+            "{} was preloaded, but gives no memory that can be exported; see what it said, and RUSTMX_HEAP",
+            path.display()
+        ),
+    }
 }
 
 /// What speaks against the figures.

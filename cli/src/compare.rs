@@ -1,10 +1,12 @@
 //! `rustmx compare`: every protocol over message sizes, between two processes pinned to two cores (`bench.rs`).
 
-use crate::bench::{Asked, Results, Source, Way, measure};
-use crate::{Failure, environment, page, report};
+use crate::bench::{Asked, measure};
+use crate::kind::{Kind, Lane, State};
+use crate::results::Results;
+use crate::{Failure, environment, heap, page, report};
+use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
-use rustmx::select::profile::Standing;
-use rustmx::select::{Selection, record_max};
+use rustmx::select::model::Memory;
 use rustmx::{Config, INJECT_MAX};
 use std::path::PathBuf;
 
@@ -20,9 +22,16 @@ pub(crate) struct Options {
     /// Longest message.
     #[arg(long, default_value = "64m", value_parser = size)]
     pub max: usize,
-    /// What becomes of the source buffer between messages: nothing (reused), or it is rewritten (fresh; not timed).
-    #[arg(long, value_delimiter = ',', default_value = "reused,fresh", value_parser = source)]
-    pub sources: Vec<Source>,
+    /// What becomes of the buffers between messages: nothing (reused), the source is rewritten (fresh), both are taken out of all caches
+    /// (cold); that is not timed. By default all, with --quick the first two.
+    #[arg(long, value_delimiter = ',', value_parser = state)]
+    pub sources: Vec<State>,
+    /// Where the buffers lie: in memory of one process (private), or in that of the preloadable heap, which peers map (exported).
+    #[arg(long, value_delimiter = ',', default_value = "private,exported", value_parser = memory)]
+    pub memory: Vec<Memory>,
+    /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH.
+    #[arg(long, value_name = "PATH")]
+    pub heap: Option<PathBuf>,
     /// One JSON object on standard output instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -36,9 +45,32 @@ fn size(text: &str) -> Result<usize, String> {
     bytes.filter(|n| (1..=1 << 30).contains(n)).ok_or_else(|| "a size from 1 to 1024m, as in 4096 or 4k".into())
 }
 
-fn source(text: &str) -> Result<Source, String> {
-    Source::named(&text.to_ascii_lowercase()).ok_or_else(|| Source::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(" or "))
+fn state(text: &str) -> Result<State, String> {
+    State::named(&text.to_ascii_lowercase()).ok_or_else(|| State::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(" or "))
 }
+
+fn memory(text: &str) -> Result<Memory, String> {
+    let named = Memory::named(&text.to_ascii_lowercase());
+    named.ok_or_else(|| Memory::ALL.iter().map(|m| m.name()).collect::<Vec<_>>().join(" or "))
+}
+
+/// The kinds of buffers that are measured.
+fn kinds(options: &Options) -> Vec<Kind> {
+    let states = match &options.sources[..] {
+        [] if options.quick => &[State::Reused, State::Fresh],
+        [] => State::ALL,
+        named => named,
+    };
+    options.memory.iter().flat_map(|m| states.iter().map(|s| Kind { memory: *m, state: *s })).collect()
+}
+
+/// Short messages never go through exported memory: what they cost from there says nothing new.
+fn wanted(_: Lane, kind: Kind, size: usize) -> bool {
+    kind.memory == Memory::Private || size > INJECT_MAX
+}
+
+/// From here on it takes so long to copy that it matters how near a protocol comes to a copy by both sides.
+const LIMITS_FROM: usize = 64 << 10;
 
 /// The sizes that are measured: powers of two.
 fn sizes(options: &Options) -> Vec<usize> {
@@ -58,10 +90,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         ));
     }
     let rounds = if options.quick { 5 } else { 15 };
-    let asked = Asked { sizes: &sizes, sources: &options.sources, rounds, quick: options.quick, wanted: |_, _| true };
+    let heap = heap::find(options.heap.as_deref())?;
+    let (kinds, quick) = (kinds(options), options.quick);
+    let asked = Asked { sizes: &sizes, kinds, rounds, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
     let mut results = measure(&asked, &config)?;
-    for &source in &options.sources {
-        judge(&mut results, source, &config);
+    for kind in results.kinds() {
+        judge(&mut results, kind, &config);
     }
     if let Some(path) = &options.html {
         let text = page::html(&results)?;
@@ -76,19 +110,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Crossovers of each pair of ways, and what rules cost.
-fn judge(results: &mut Results, source: Source, config: &Config) {
-    results.find_crossovers(source);
+/// Crossovers of ways, what rules cost, and how the provider's own choice compares with what could be.
+fn judge(results: &mut Results, kind: Kind, config: &Config) {
+    results.find_crossovers(kind);
     for threshold in [4usize, 8, 16, 32, 64].map(|k| k << 10) {
-        results.find_regret(source, format!("kernel from {}k", threshold >> 10), |size| match size {
-            n if n <= INJECT_MAX => Way::Inline,
-            n if n >= threshold && n as u64 >= config.share_min => Way::Shared,
-            n if n >= threshold => Way::Alone,
-            n if n as u64 <= config.eager_max => Way::Eager,
-            _ => Way::Stream,
+        let what = if kind.memory == Memory::Exported { "mapped" } else { "kernel" };
+        results.find_regret(kind, format!("{what} from {}k", threshold >> 10), |size| {
+            Lane::Only(fixed(kind, size, threshold, config))
         });
     }
-    let standing = Standing::look(config);
-    let table = Selection::tuned(config, record_max(config), standing.tuned());
-    results.find_regret(source, "the table", |size| table.row(size).way());
+    results.find_regret(kind, "the provider", |_| Lane::Chosen);
+    results.find_step(kind);
+    results.find_approach(kind);
+}
+
+/// The way of a message if single copies begin at a fixed size, and are shared from the sizes on that the configuration has.
+fn fixed(kind: Kind, size: usize, threshold: usize, config: &Config) -> Way {
+    let long = size as u64;
+    match kind.memory {
+        _ if size <= INJECT_MAX => Way::Inline,
+        Memory::Exported if size >= threshold && long >= config.mapped_share_min => Way::MappedShared,
+        Memory::Exported if size >= threshold => Way::MappedAlone,
+        Memory::Private if size >= threshold && long >= config.share_min => Way::Shared,
+        Memory::Private if size >= threshold => Way::Alone,
+        _ if long <= config.eager_max => Way::Eager,
+        _ => Way::Stream,
+    }
 }

@@ -1,9 +1,9 @@
 //! `rustmx explain`: the select table for this machine and environment, who says so, and what the kernel allows between two processes of
 //! this user.
 
-use crate::bench::forced;
+use crate::kind::Lane;
 use crate::partner::Partner;
-use crate::rows::{self, Row};
+use crate::rows::{self, Table};
 use crate::{Failure, environment};
 use rustmx::Config;
 use rustmx::config::force::Way;
@@ -65,7 +65,7 @@ struct Carrier {
 impl Carrier {
     /// The sizes of a way if it is forced for all that it carries.
     fn of(way: Way, config: &Config) -> Option<Carrier> {
-        let selection = Selection::new(&forced(way, config), record_max(config));
+        let selection = Selection::new(&Lane::Only(way).config(config), record_max(config));
         let mut rows = selection.rows().iter().filter(|r| r.is_forced());
         let first = rows.next()?;
         let last = rows.next_back().unwrap_or(first);
@@ -78,7 +78,8 @@ struct Explanation {
     settings: Vec<String>,
     ignored: Vec<String>,
     profile: Told,
-    table: Vec<Row>,
+    #[serde(flatten)]
+    table: Table,
     ways: Vec<Carrier>,
     kernel: Kernel,
 }
@@ -88,7 +89,7 @@ struct Explanation {
 /// # Errors
 /// If no processes can be started.
 pub(crate) fn ask_kernel() -> Result<Kernel, Failure> {
-    let mut pair = [Partner::start("probe")?, Partner::start("probe")?];
+    let mut pair = [Partner::start("probe", None)?, Partner::start("probe", None)?];
     let places = [pair[0].hear()?, pair[1].hear()?];
     let (mut reads, mut says) = ([false; 2], Vec::new());
     for (i, read) in reads.iter_mut().enumerate() {
@@ -131,9 +132,9 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
     let standing = Standing::look(&config);
-    let table = rows::rows(&config, standing.tuned());
+    let table = rows::table(&config, standing.tuned());
     let settings = environment::settings(&config);
-    let ways = Way::CARRIERS.into_iter().chain([Way::Mapped]).filter_map(|way| Carrier::of(way, &config)).collect();
+    let ways = Way::CARRIERS.into_iter().filter_map(|way| Carrier::of(way, &config)).collect();
     let explanation = Explanation { settings, ignored, profile: Told::of(&standing), table, ways, kernel: ask_kernel()? };
     if options.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
@@ -147,7 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         println!("Settings: {}\n", explanation.settings.join(" "));
     }
     println!("Profile: {}\n", explanation.profile.says);
-    println!("Messages by size in bytes:\n{}", rows::text(&explanation.table));
+    println!("Messages by size in bytes:\n{}", explanation.table);
     println!("Two processes of this user:");
     for what in &explanation.kernel.says {
         println!("  {what}");

@@ -111,6 +111,33 @@ pub(crate) fn regret(all: &[&Series], rule: impl Fn(usize) -> Option<usize>) -> 
     result
 }
 
+/// What a series takes more than another one, over the sizes that both have, as [`regret`] tells it; `None` if there is no such size.
+pub(crate) fn excess(series: &Series, limit: &Series) -> Option<Regret> {
+    let both = |size: &usize| series.at(*size).zip(limit.at(*size)).filter(|(_, limit)| *limit > 0.0);
+    let over: Vec<(usize, f64)> = limit.times.keys().filter_map(|s| both(s).map(|(a, b)| (*s, a / b))).collect();
+    let (at, worst) = over.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let logs: f64 = over.iter().map(|(_, o)| o.ln()).sum();
+    Some(Regret { mean: (logs / over.len() as f64).exp() - 1.0, worst: worst - 1.0, at, sizes: over.len() })
+}
+
+/// How far the times of a size and of twice that size are apart, beyond the doubling.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Step {
+    /// The smaller size, in bytes.
+    pub from: usize,
+    /// The time of the larger one over twice the time of the smaller one; or the smaller one's over the larger one's, if that is more.
+    pub apart: f64,
+}
+
+/// The worst step of a series; `None` if no size is the double of another.
+pub(crate) fn worst_step(series: &Series) -> Option<Step> {
+    let step = |from: usize| {
+        let (small, large) = (series.at(from)?, series.at(2 * from)?);
+        Some(Step { from, apart: (large / (2.0 * small)).max(small / large) })
+    };
+    series.times.keys().filter_map(|from| step(*from)).max_by(|a, b| a.apart.total_cmp(&b.apart))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +198,24 @@ mod tests {
                 prop_assert!((got.worst - worst).abs() < 1e-9);
             }
         }
+    }
+
+    #[test]
+    fn steps_and_limits_by_hand() {
+        // 1, 2, 4 bytes: a doubling, and three times as much for twice the bytes.
+        let a = series(&[vec![10.0], vec![20.0], vec![60.0]]);
+        assert_eq!(worst_step(&a), Some(Step { from: 2, apart: 1.5 }));
+        assert_eq!(
+            worst_step(&series(&[vec![30.0], vec![10.0]])),
+            Some(Step { from: 1, apart: 3.0 }),
+            "less time for more bytes"
+        );
+        assert_eq!(worst_step(&series(&[vec![30.0]])), None);
+        let mut limit = series(&[vec![10.0], vec![10.0]]);
+        let over = excess(&a, &limit).expect("two sizes");
+        assert!((over.mean - (2f64.sqrt() - 1.0)).abs() < 1e-12 && (over.worst, over.at, over.sizes) == (1.0, 2, 2), "{over:?}");
+        limit.times = [(8, vec![1.0])].into();
+        assert_eq!(excess(&a, &limit), None);
     }
 
     #[test]

@@ -4,12 +4,16 @@
 //! |---|---|
 //! | `environment.rs` | the configuration that the environment asks for |
 //! | `explain.rs` | `rustmx explain` |
-//! | `bench.rs` | what is measured, in which order, between which processes |
+//! | `bench.rs` | measuring: in which order, between which processes |
+//! | `kind.rs` | what is measured apart: ways, memory, what became of the buffers |
+//! | `results.rs` | what was measured, and what follows from it |
 //! | `compare.rs` | `rustmx compare`: every way over all sizes, and what rules cost |
 //! | `tune.rs` | `rustmx tune`: what was measured becomes a profile |
 //! | `rows.rs` | the select table with what its rows cost |
 //! | `partner.rs` | processes that this one starts and talks to |
+//! | `heap.rs` | where the preloadable heap is |
 //! | `node.rs`, `work.rs` | an endpoint of the engine; what a started process does |
+//! | `limit.rs` | two processes that only copy |
 //! | `figures.rs` | medians, crossovers, regret: arithmetic only |
 //! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
 
@@ -18,10 +22,14 @@ mod compare;
 mod environment;
 mod explain;
 mod figures;
+mod heap;
+mod kind;
+mod limit;
 mod node;
 mod page;
 mod partner;
 mod report;
+mod results;
 mod rows;
 mod tune;
 mod work;

@@ -1,8 +1,11 @@
 //! An endpoint of the engine in a domain of its own, and the few calls that measuring needs.
 #![expect(unsafe_code)]
-// UNSAFETY: tells the engine where buffers are; they live as long as the process that measures (`Buffer`).
+// UNSAFETY: maps memory, and tells the engine where buffers are; they live as long as the process that measures (`Buffer`).
 
 use crate::Failure;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustmx::select::profile::Profiles;
+use rustmx::sys::heap;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
     UserCtx, UserSeg,
@@ -17,28 +20,72 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Of `len` bytes, all touched.
-    pub fn new(len: usize) -> Buffer {
-        let bytes = vec![1u8; len].leak();
-        Buffer { at: bytes.as_mut_ptr(), len }
+    /// Of `len` bytes that only this process has, all touched. Not of `malloc`, which may be the preloaded heap.
+    pub fn private(len: usize) -> std::io::Result<Buffer> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let mut buffer = Buffer { at: at.cast(), len };
+        buffer.rewrite(len, 1);
+        Ok(buffer)
+    }
+
+    /// Of `len` bytes that peers can map, all touched; nothing without the preloaded heap.
+    pub fn exported(len: usize) -> Option<Buffer> {
+        let heap = heap::heap()?;
+        // Short blocks are not in it, whatever RUSTMX_HEAP_MIN may reasonably be.
+        let bytes = vec![1u8; len.max(1 << 20)].leak();
+        let buffer = Buffer { at: bytes.as_mut_ptr(), len };
+        heap.find(buffer.at.addr()).map(|_| buffer)
+    }
+
+    /// Of `len` bytes of a file from a page on, all touched. It is a memfd that nobody makes shorter.
+    pub fn of_file(file: &std::fs::File, from: usize, len: usize) -> std::io::Result<Buffer> {
+        // SAFETY: as above.
+        let at =
+            unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, from as u64) }?;
+        let mut buffer = Buffer { at: at.cast(), len };
+        buffer.rewrite(len, 1);
+        Ok(buffer)
+    }
+
+    /// Its address.
+    pub fn address(&self) -> usize {
+        self.at.addr()
     }
 
     /// Writes every byte.
     pub fn rewrite(&mut self, len: usize, with: u8) {
-        // SAFETY: within the leaked memory, which no operation of the engine uses while it is rewritten: the caller waits for each.
+        // SAFETY: within the memory, which stays mapped and which no operation of the engine uses while it is rewritten: the caller waits for each.
         unsafe { std::ptr::write_bytes(self.at, with, len.min(self.len)) };
     }
 
-    /// Copies from another one.
-    pub fn copy_from(&mut self, other: &Buffer, len: usize) {
-        let len = len.min(self.len).min(other.len);
-        // SAFETY: two separate allocations (a `Buffer` is not split), each at least `len` bytes long.
-        unsafe { std::ptr::copy_nonoverlapping(other.at, self.at, len) };
+    /// Copies bytes `from..from + len` of another one.
+    pub fn copy_part(&mut self, other: &Buffer, from: usize, len: usize) {
+        assert!(from + len <= self.len.min(other.len));
+        // SAFETY: two separate mappings (a `Buffer` is not split), each at least so long.
+        unsafe { std::ptr::copy_nonoverlapping(other.at.add(from), self.at.add(from), len) };
         std::hint::black_box(self.at);
     }
 
-    fn segment(&self, len: usize) -> UserSeg {
-        // SAFETY: leaked, so valid for ever.
+    /// Takes its lines out of all caches, where a processor can be told to.
+    pub fn flush(&mut self, len: usize) {
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..len.min(self.len)).step_by(64) {
+            // SAFETY: an address of the buffer; writing lines back and dropping them changes no byte.
+            unsafe { std::arch::x86_64::_mm_clflush(self.at.add(line)) };
+        }
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a fence.
+        unsafe {
+            std::arch::x86_64::_mm_mfence();
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = len;
+    }
+
+    /// Its first bytes, as the engine knows them.
+    pub fn segment(&self, len: usize) -> UserSeg {
+        // SAFETY: never freed or unmapped, so valid for ever.
         unsafe { UserSeg::new(self.at, len.min(self.len)) }
     }
 }
@@ -52,11 +99,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// An endpoint that sends as `config` says.
-    pub fn open(config: &Config) -> Result<Node, Error> {
+    /// An endpoint that sends as `config` says; if wanted, by the profile in force.
+    pub fn open(config: &Config, profile: bool) -> Result<Node, Error> {
         // A poll that gives its core away would measure the scheduler.
         let config = Config { yield_when_idle: 1, explain: 0, stats: 0, ..config.clone() };
-        let mut domain = Domain::new(Arc::new(config), Log::silent());
+        let profiles = if profile { Profiles::new(|_| {}) } else { Profiles::off() };
+        let mut domain = Domain::new(Arc::new(config), Log::silent()).with_profiles(Arc::new(profiles));
         let cq = domain.cq_open();
         let flags = OpFlags::COMPLETION;
         let attr = EpAttr {

@@ -1,9 +1,10 @@
 //! The results of `rustmx compare` as one page that needs nothing else: tables, and plots as SVG.
 
 use crate::Failure;
-use crate::bench::{Results, Source, WAYS};
-use crate::figures::median;
-use crate::report::{percent, source, sources, time};
+use crate::figures::{Regret, median};
+use crate::kind::{Kind, Lane};
+use crate::report::{best, percent, step, time};
+use crate::results::{Cell, Results};
 use plotters::prelude::*;
 use rustmx::config::show_bytes;
 use std::fmt::Write;
@@ -14,12 +15,16 @@ td,th{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-sp
 .best{font-weight:600;background:#e8f4e8}.warn{border-left:4px solid #c60;padding:.3rem .8rem;background:#fff4e5}svg{max-width:100%;height:auto}\
 .wide{overflow-x:auto}";
 
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(68, 119, 170),
     RGBColor(204, 187, 68),
     RGBColor(238, 102, 119),
     RGBColor(34, 136, 51),
     RGBColor(170, 51, 119),
+    RGBColor(102, 204, 238),
+    RGBColor(0, 60, 110),
+    RGBColor(0, 0, 0),
+    RGBColor(190, 140, 90),
     RGBColor(120, 120, 120),
 ];
 
@@ -74,47 +79,30 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
     for what in missing.chain(results.unsteady.iter().map(|w| format!("Unsteady: {w}"))) {
         let _ = writeln!(out, "<p class=\"warn\">{}</p>", escaped(&what));
     }
-    for kind in sources(results) {
+    for kind in results.kinds() {
         section(&mut out, results, kind)?;
     }
     out.push_str(
         "<h2>How it was measured</h2>\n<p>Two processes, each pinned to a core. A figure is the time from the call that sends a message until \
          an empty answer is back, less the time of the answer; a round has the median of many messages, the table the median of the rounds. \
-         Rounds measure everything in turn. <em>Fresh</em>: the buffer is rewritten before each message, which is not timed. \
+         Rounds measure everything in turn. <em>Fresh</em>: the buffer is rewritten before each message; <em>cold</em>: source and \
+         destination are taken out of all caches; neither is timed. <em>Exported</em>: both buffers lie in the preloaded heap, which the other process \
+         maps. <em>chosen</em>: as the provider chooses by itself, in steady state. <em>limit</em>: both processes copy a half, and do nothing else. \
          <em>memcpy</em> copies within one process. Where a protocol cannot carry a size it has no point.</p>\n\
          </body>\n</html>\n",
     );
     Ok(out)
 }
 
-fn section(out: &mut String, results: &Results, kind: Source) -> Result<(), Failure> {
-    let _ = writeln!(out, "<h2>{}</h2>", source(kind));
+fn section(out: &mut String, results: &Results, kind: Kind) -> Result<(), Failure> {
+    let _ = writeln!(out, "<h2>{}</h2>", kind.title());
     for axis in [Axis::Time, Axis::Rate] {
         let svg = plot(results, kind, axis).map_err(|e| format!("a plot cannot be drawn ({e})"))?;
         let _ = writeln!(out, "<figure>{svg}</figure>");
     }
-    let _ = write!(out, "<div class=\"wide\"><table>\n<tr><th>bytes</th>");
-    WAYS.iter().for_each(|w| {
-        let _ = write!(out, "<th>{}</th>", w.name());
-    });
-    out.push_str("<th>memcpy</th></tr>\n");
-    for copy in &results.memcpy {
-        let of = |way: &str| results.cells.iter().find(|c| c.source == Some(kind) && c.way == way && c.size == copy.size);
-        let best = WAYS.iter().filter_map(|w| of(w.name())).map(|c| c.median_ns).fold(f64::INFINITY, f64::min);
-        let _ = write!(out, "<tr><td>{}</td>", show_bytes(copy.size as u64));
-        for way in WAYS {
-            let _ = match of(way.name()) {
-                None => write!(out, "<td></td>"),
-                Some(c) => {
-                    let class = if c.median_ns <= best { " class=\"best\"" } else { "" };
-                    write!(out, "<td{class}>{} ± {}</td>", time(c.median_ns), percent(c.spread))
-                }
-            };
-        }
-        let _ = writeln!(out, "<td>{}</td></tr>", time(copy.median_ns));
-    }
-    out.push_str("</table></div>\n<h3>Crossovers</h3>\n<table>\n<tr><th>quicker from here on</th><th>than</th><th>from</th><th>rounds that agree</th></tr>\n");
-    for c in results.crossovers.iter().filter(|c| c.source == kind).map(|c| &c.crossover) {
+    table(out, results, kind);
+    out.push_str("<h3>Crossovers</h3>\n<table>\n<tr><th>quicker from here on</th><th>than</th><th>from</th><th>rounds that agree</th></tr>\n");
+    for c in results.crossovers.iter().filter(|c| c.kind == kind).map(|c| &c.crossover) {
         let size = show_bytes(c.size as u64);
         let _ = writeln!(
             out,
@@ -122,23 +110,78 @@ fn section(out: &mut String, results: &Results, kind: Source) -> Result<(), Fail
             c.from_here, c.below, c.agree, c.rounds
         );
     }
-    out.push_str("</table>\n<h3>What rules cost against the best way for each size</h3>\n<table>\n<tr><th>rule</th><th>on average</th><th>at worst</th><th>at</th></tr>\n");
-    for r in results.regret.iter().filter(|r| r.source == kind) {
-        let (mean, worst, at) = (percent(r.regret.mean), percent(r.regret.worst), show_bytes(r.regret.at as u64));
-        let _ = writeln!(out, "<tr><td>{}</td><td>{mean}</td><td>{worst}</td><td>{at}</td></tr>", escaped(&r.rule));
-    }
     out.push_str("</table>\n");
+    let rules = results.regret.iter().filter(|r| r.kind == kind).map(|r| (r.rule.as_str(), &r.regret));
+    costs(out, "What rules cost against the best way for each size", "rule", rules);
+    for jump in results.steps.iter().filter(|s| s.kind == kind) {
+        let _ = writeln!(out, "<p>{}</p>", step(&jump.step));
+    }
+    let near = results.against_limit.iter().filter(|a| a.kind == kind).map(|a| (a.way, &a.over));
+    costs(out, "What is needed more than by two processes that copy a half each", "way", near);
     Ok(())
 }
 
-fn plot(results: &Results, kind: Source, axis: Axis) -> Result<String, Box<dyn std::error::Error>> {
-    let copies = results.memcpy.iter().map(|c| (c.size, c.median_ns)).collect::<Vec<_>>();
-    let mut lines: Vec<(&str, Vec<(usize, f64)>)> = Vec::new();
-    for way in WAYS {
-        let cells = results.cells.iter().filter(|c| c.source == Some(kind) && c.way == way.name());
-        lines.push((way.name(), cells.map(|c| (c.size, c.median_ns)).collect()));
+/// A table of what something costs more than something else; none of nothing.
+fn costs<'a>(out: &mut String, title: &str, of: &str, all: impl Iterator<Item = (&'a str, &'a Regret)>) {
+    let mut all = all.peekable();
+    if all.peek().is_none() {
+        return;
     }
-    lines.push(("memcpy", copies));
+    let _ = write!(
+        out,
+        "<h3>{title}</h3>\n<table>\n<tr><th>{of}</th><th>on average</th><th>at worst</th><th>at</th><th>sizes</th></tr>\n"
+    );
+    for (name, r) in all {
+        let (mean, worst, at) = (percent(r.mean), percent(r.worst), show_bytes(r.at as u64));
+        let _ =
+            writeln!(out, "<tr><td>{}</td><td>{mean}</td><td>{worst}</td><td>{at}</td><td>{}</td></tr>", escaped(name), r.sizes);
+    }
+    out.push_str("</table>\n");
+}
+
+fn table(out: &mut String, results: &Results, kind: Kind) {
+    let lanes = results.lanes(kind);
+    let _ = write!(out, "<div class=\"wide\"><table>\n<tr><th>bytes</th>");
+    lanes.iter().for_each(|l| {
+        let _ = write!(out, "<th>{}</th>", l.name());
+    });
+    out.push_str("<th>limit</th><th>memcpy</th></tr>\n");
+    for copy in &results.memcpy {
+        let best = best(results, kind, copy.size);
+        if best == f64::INFINITY {
+            continue;
+        }
+        let _ = write!(out, "<tr><td>{}</td>", show_bytes(copy.size as u64));
+        for lane in &lanes {
+            let _ = match results.cell(kind, lane.name(), copy.size) {
+                None => write!(out, "<td></td>"),
+                Some(c) => {
+                    let class = if c.median_ns <= best { " class=\"best\"" } else { "" };
+                    write!(out, "<td{class}>{} ± {}</td>", time(c.median_ns), percent(c.spread))
+                }
+            };
+        }
+        let limit = results.limit(kind, copy.size).map_or(String::new(), |c| time(c.median_ns));
+        let _ = writeln!(out, "<td>{limit}</td><td>{}</td></tr>", time(copy.median_ns));
+    }
+    out.push_str("</table></div>\n");
+}
+
+/// What is drawn: names, and times by size.
+fn lines(results: &Results, kind: Kind) -> Vec<(&'static str, Vec<(usize, f64)>)> {
+    let times = |cells: &mut dyn Iterator<Item = &Cell>| cells.map(|c| (c.size, c.median_ns)).collect::<Vec<_>>();
+    let of = |lane: Lane| {
+        let mut cells = results.cells.iter().filter(|c| c.kind == Some(kind) && c.way == lane.name());
+        (lane.name(), times(&mut cells))
+    };
+    let mut lines: Vec<_> = Lane::all().map(of).collect();
+    lines.push(("limit", times(&mut results.limits.iter().filter(|c| c.kind == Some(kind)))));
+    lines.push(("memcpy", times(&mut results.memcpy.iter().filter(|m| best(results, kind, m.size) < f64::INFINITY))));
+    lines
+}
+
+fn plot(results: &Results, kind: Kind, axis: Axis) -> Result<String, Box<dyn std::error::Error>> {
+    let lines = lines(results, kind);
     let points = || lines.iter().flat_map(|(_, l)| l).map(|(size, ns)| (*size as f64, axis.value(*size, *ns)));
     let fold = |f: fn(f64, f64) -> f64, from: f64, of: fn((f64, f64)) -> f64| points().map(of).fold(from, f);
     let (left, right) = (fold(f64::min, f64::INFINITY, |p| p.0), fold(f64::max, 0.0, |p| p.0));
@@ -148,7 +191,7 @@ fn plot(results: &Results, kind: Source, axis: Axis) -> Result<String, Box<dyn s
         let root = SVGBackend::with_string(&mut svg, (900, 480)).into_drawing_area();
         root.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&root)
-            .caption(format!("{}: {}", source(kind), axis.name()), ("sans-serif", 18))
+            .caption(format!("{}: {}", kind.title(), axis.name()), ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(64)

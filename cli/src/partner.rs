@@ -5,6 +5,7 @@
 
 use crate::Failure;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A started process. Killed and waited for when dropped.
@@ -15,12 +16,18 @@ pub(crate) struct Partner {
 }
 
 impl Partner {
-    /// Starts this program in another role.
-    pub fn start(role: &'static str) -> Result<Partner, Failure> {
+    /// Starts this program in another role, with a library before all others if one is named.
+    pub fn start(role: &'static str, preload: Option<&Path>) -> Result<Partner, Failure> {
         let program =
             std::env::current_exe().map_err(|e| format!("cannot find this program's own file ({e}); is /proc mounted?"))?;
-        let child = Command::new(program).args(["partner", role]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|e| format!("cannot start a second process ({e}); see `ulimit -u`"))?;
+        let mut command = Command::new(program);
+        command.args(["partner", role]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(library) = preload {
+            let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+            let separator = if others.is_empty() { "" } else { ":" };
+            command.env("LD_PRELOAD", [library.as_os_str(), separator.as_ref(), &others].join("".as_ref()));
+        }
+        let mut child = command.spawn().map_err(|e| format!("cannot start a second process ({e}); see `ulimit -u`"))?;
         let out = child.stdout.take().ok_or("a started process has no output")?;
         Ok(Partner { child, out: BufReader::new(out), role })
     }

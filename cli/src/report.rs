@@ -1,7 +1,8 @@
 //! The results of `rustmx compare` as text for people.
 
-use crate::bench::{Results, Source, WAYS};
-use crate::figures::median;
+use crate::figures::{Regret, Step, median};
+use crate::kind::{Kind, WAYS};
+use crate::results::Results;
 use rustmx::config::show_bytes;
 use std::fmt::Write;
 
@@ -18,19 +19,6 @@ pub(crate) fn time(ns: f64) -> String {
 /// A part of one as people read it.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
-}
-
-/// The name of a kind of source, for people.
-pub(crate) fn source(source: Source) -> &'static str {
-    match source {
-        Source::Reused => "reused source buffer",
-        Source::Fresh => "fresh source buffer",
-    }
-}
-
-/// The sources that were measured.
-pub(crate) fn sources(results: &Results) -> Vec<Source> {
-    [Source::Reused, Source::Fresh].into_iter().filter(|s| results.cells.iter().any(|c| c.source == Some(*s))).collect()
 }
 
 /// All of it.
@@ -54,36 +42,56 @@ pub(crate) fn text(results: &Results) -> String {
     for what in &results.unsteady {
         let _ = writeln!(out, "UNSTEADY: {what}");
     }
-    for kind in sources(results) {
+    for kind in results.kinds() {
         table(&mut out, results, kind);
     }
     out
 }
 
-fn table(out: &mut String, results: &Results, kind: Source) {
-    let _ =
-        writeln!(out, "\n{}: one way, median ± how far the middle half of the rounds is apart; * is the quickest", source(kind));
+/// How far a step may be, and how near to the limit a protocol should come: what this project asks of itself.
+pub(crate) const GOALS: (f64, f64) = (1.5, 0.15);
+
+fn table(out: &mut String, results: &Results, kind: Kind) {
+    let _ = writeln!(
+        out,
+        "\n{}: one way, median ± how far the middle half of the rounds is apart; * is the quickest way",
+        kind.title()
+    );
+    let lanes = results.lanes(kind);
     let _ = write!(out, "{:>8}", "bytes");
-    for way in WAYS {
-        let _ = write!(out, "{:>18}", way.name());
+    for lane in &lanes {
+        let _ = write!(out, "{:>17}", lane.name());
     }
-    let _ = writeln!(out, "{:>11}", "memcpy");
+    let _ = writeln!(out, "{:>11}{:>11}", "limit", "memcpy");
     for copy in &results.memcpy {
-        let of = |way: &str| results.cells.iter().find(|c| c.source == Some(kind) && c.way == way && c.size == copy.size);
-        let best = WAYS.iter().filter_map(|w| of(w.name())).map(|c| c.median_ns).fold(f64::INFINITY, f64::min);
+        let best = best(results, kind, copy.size);
+        if best == f64::INFINITY {
+            continue;
+        }
         let _ = write!(out, "{:>8}", show_bytes(copy.size as u64));
-        for way in WAYS {
-            let shown = of(way.name()).map_or(String::new(), |c| {
+        for lane in &lanes {
+            let shown = results.cell(kind, lane.name(), copy.size).map_or(String::new(), |c| {
                 let star = if c.median_ns <= best { "*" } else { "" };
                 format!("{star}{} ± {}", time(c.median_ns), percent(c.spread))
             });
-            let _ = write!(out, "{shown:>18}");
+            let _ = write!(out, "{shown:>17}");
         }
-        let _ = writeln!(out, "{:>11}", time(copy.median_ns));
+        let limit = results.limit(kind, copy.size).map_or(String::new(), |c| time(c.median_ns));
+        let _ = writeln!(out, "{limit:>11}{:>11}", time(copy.median_ns));
     }
-    let none = if results.crossovers.iter().any(|c| c.source == kind) { "" } else { " none" };
+    conclusions(out, results, kind);
+}
+
+/// The time of the quickest way at a size, without what the provider chose.
+pub(crate) fn best(results: &Results, kind: Kind, size: usize) -> f64 {
+    let ways = WAYS.iter().filter_map(|w| results.cell(kind, w.name(), size));
+    ways.map(|c| c.median_ns).fold(f64::INFINITY, f64::min)
+}
+
+fn conclusions(out: &mut String, results: &Results, kind: Kind) {
+    let none = if results.crossovers.iter().any(|c| c.kind == kind) { "" } else { " none" };
     let _ = writeln!(out, "\n  Crossovers:{none}");
-    for c in results.crossovers.iter().filter(|c| c.source == kind).map(|c| &c.crossover) {
+    for c in results.crossovers.iter().filter(|c| c.kind == kind).map(|c| &c.crossover) {
         let size = show_bytes(c.size as u64);
         let _ = writeln!(
             out,
@@ -92,8 +100,35 @@ fn table(out: &mut String, results: &Results, kind: Source) {
         );
     }
     let _ = writeln!(out, "  Regret against the best way for each size:");
-    for r in results.regret.iter().filter(|r| r.source == kind) {
-        let (mean, worst, at) = (percent(r.regret.mean), percent(r.regret.worst), show_bytes(r.regret.at as u64));
-        let _ = writeln!(out, "    {:<16} {mean:>6} on average, at worst {worst:>6} at {at} ({} sizes)", r.rule, r.regret.sizes);
+    for r in results.regret.iter().filter(|r| r.kind == kind) {
+        let _ = writeln!(out, "    {:<16} {}", r.rule, over(&r.regret));
     }
+    for jump in results.steps.iter().filter(|s| s.kind == kind) {
+        let _ = writeln!(out, "  {}", step(&jump.step));
+    }
+    let mut near = results.against_limit.iter().filter(|a| a.kind == kind).peekable();
+    if near.peek().is_some() {
+        let _ = writeln!(
+            out,
+            "  More than two processes need that copy a half each, and nothing else ({} is the goal):",
+            percent(GOALS.1)
+        );
+    }
+    for a in near {
+        let _ = writeln!(out, "    {:<16} {}", a.way, over(&a.over));
+    }
+}
+
+fn over(regret: &Regret) -> String {
+    let (mean, worst, at) = (percent(regret.mean), percent(regret.worst), show_bytes(regret.at as u64));
+    format!("{mean:>6} on average, at worst {worst:>6} at {at} ({} sizes)", regret.sizes)
+}
+
+/// A step in a sentence.
+pub(crate) fn step(step: &Step) -> String {
+    let (from, to) = (show_bytes(step.from as u64), show_bytes(2 * step.from as u64));
+    format!(
+        "The worst step of what the provider chose: {:.2} beyond the doubling, from {from} to {to} (at most {} is the goal)",
+        step.apart, GOALS.0
+    )
 }

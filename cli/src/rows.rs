@@ -2,11 +2,11 @@
 
 use crate::report::time;
 use rustmx::Config;
-use rustmx::select::model::Source;
+use rustmx::select::model::{Case, Memory, Source};
 use rustmx::select::{Origin, Selection, Tuned, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt;
 
 /// A row of the select table.
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ pub(crate) struct Row {
     row: rustmx::select::Row,
 }
 
-/// The measured times of a row's way, one way, in nanoseconds.
+/// The measured times of a row's way, one way, in nanoseconds. Where both copy if that pays, those of what is done then.
 #[derive(Serialize)]
 struct Cost {
     source: &'static str,
@@ -42,9 +42,27 @@ struct Cost {
     spread: f64,
 }
 
+/// From when on both copy, where a row lets them.
+#[derive(Serialize)]
+pub(crate) struct Shares {
+    how: &'static str,
+    /// Nanoseconds that one side must be expected to need alone.
+    ns: u64,
+    /// Who says so.
+    by: &'static str,
+}
+
+/// All that decides how a message goes.
+#[derive(Serialize)]
+pub(crate) struct Table {
+    table: Vec<Row>,
+    both_copy: [Shares; 2],
+}
+
 /// The table of a configuration, by what was measured if something was.
-pub(crate) fn rows(config: &Config, tuned: Option<Tuned>) -> Vec<Row> {
+pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     let selection = Selection::tuned(config, record_max(config), tuned);
+    let worth = selection.worth();
     let row = |r: &rustmx::select::Row| Row {
         from: r.from,
         to: (r.up_to != MAX_MSG).then_some(r.up_to),
@@ -54,39 +72,48 @@ pub(crate) fn rows(config: &Config, tuned: Option<Tuned>) -> Vec<Row> {
         lent: r.lent,
         forced: r.is_forced(),
         by: r.origin.name(),
-        cost: tuned.map_or(Vec::new(), |tuned| costs(r, tuned)),
+        cost: tuned.map_or(Vec::new(), |tuned| costs(r, tuned, worth.ns)),
         row: *r,
     };
-    selection.rows().iter().map(row).collect()
+    let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name() };
+    let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
+    Table { table: selection.rows().iter().map(row).collect(), both_copy }
 }
 
-fn costs(row: &rustmx::select::Row, tuned: Tuned) -> Vec<Cost> {
-    let Tuned { model, case } = tuned;
+fn costs(row: &rustmx::select::Row, tuned: Tuned, worth: [u64; 2]) -> Vec<Cost> {
+    let memory = if row.lent { Memory::Exported } else { Memory::Private };
+    let (model, case) = (tuned.model, Case { memory, worth: (!row.is_forced()).then_some(worth), ..tuned.case });
     let Some((first, last)) = model.range(case) else { return Vec::new() };
     let (from, to) = (row.from.max(first), row.up_to.min(last));
     let cost = |source: &Source| {
-        let (a, b) = (model.cost(case, row.way(), *source, from)?, model.cost(case, row.way(), *source, to)?);
+        let at = |size| model.cost(case, model.settled(case, row.way(), *source, size), *source, size);
+        let (a, b) = (at(from)?, at(to)?);
         Some(Cost { source: source.name(), from, from_ns: a.ns, to, to_ns: b.ns, spread: a.spread.max(b.spread) })
     };
     if from > to { Vec::new() } else { Source::ALL.iter().filter_map(cost).collect() }
 }
 
-/// The table as people read it.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut out = String::new();
-    for r in rows {
-        let by = if r.row.origin == Origin::Shipped && rows.iter().all(|r| r.cost.is_empty()) { "" } else { r.by };
-        let by = if by.is_empty() { String::new() } else { format!(" ({by})") };
-        let _ = writeln!(out, "{} {:<8} {}{by}", r.row.sizes(), r.protocol, r.how);
-        for c in &r.cost {
-            let (from, to) = (time(c.from_ns), time(c.to_ns));
-            let spread = c.spread * 100.0;
-            let _ = writeln!(
-                out,
-                "{:30} {:<6} source: {from} for {} bytes, {to} for {}, ± {spread:.0} %",
-                "", c.source, c.from, c.to
-            );
+/// As people read it.
+impl fmt::Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self.table.iter().any(|r| !r.cost.is_empty());
+        let by = |by: &str| if by == Origin::Shipped.name() && !measured { String::new() } else { format!(" ({by})") };
+        for r in &self.table {
+            writeln!(out, "{} {:<8} {}{}", r.row.sizes(), r.protocol, r.how, by(r.by))?;
+            for c in &r.cost {
+                let (from, to) = (time(c.from_ns), time(c.to_ns));
+                let spread = c.spread * 100.0;
+                writeln!(
+                    out,
+                    "{:30} {:<6} source: {from} for {} bytes, {to} for {}, ± {spread:.0} %",
+                    "", c.source, c.from, c.to
+                )?;
+            }
         }
+        for s in self.both_copy.iter().filter(|_| self.table.iter().any(|r| r.row.shared && !r.forced)) {
+            let ns = time(s.ns as f64);
+            writeln!(out, "{:30} it pays for both to copy {} if one alone would need {ns} or more{}", "", s.how, by(s.by))?;
+        }
+        Ok(())
     }
-    out
 }

@@ -1,14 +1,17 @@
 //! `rustmx tune`: measures this machine as `compare` does, and keeps what it found as a profile (`select/profile.rs` of the engine), by
 //! which the provider chooses protocols from then on.
 
-use crate::bench::{Asked, Cell, Results, WAYS, Way, longest, measure};
+use crate::bench::{Asked, longest, measure};
 use crate::figures::median;
+use crate::kind::{Kind, Lane, State, WAYS};
 use crate::report::{percent, time};
-use crate::rows::{self, Row};
-use crate::{Failure, environment, report};
+use crate::results::{Cell, Results};
+use crate::rows::{self, Table};
+use crate::{Failure, environment, heap, report};
+use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
-use rustmx::select::model::{About, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point};
 use rustmx::select::profile::{Key, Profile, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
 use rustmx::{Config, INJECT_MAX};
@@ -30,11 +33,15 @@ pub(crate) struct Options {
     /// Where to save the profile, instead of FI_RUSTMX_PROFILE or the user's own place.
     #[arg(long, value_name = "PATH", conflicts_with = "dry_run")]
     pub output: Option<PathBuf>,
+    /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH. Without it nothing is found out about exported memory.
+    #[arg(long, value_name = "PATH")]
+    pub heap: Option<PathBuf>,
 }
 
 /// Sizes at which two ways differ, but by less than they vary.
 #[derive(Debug, PartialEq, Serialize)]
 struct Undecided {
+    memory: &'static str,
     /// First and last size.
     from: usize,
     to: usize,
@@ -51,7 +58,8 @@ struct Undecided {
 struct Report<'a> {
     /// Where it was saved.
     saved: Option<&'a Path>,
-    table: Vec<Row>,
+    #[serde(flatten)]
+    table: Table,
     undecided: Vec<Undecided>,
     #[serde(flatten)]
     results: &'a Results,
@@ -81,24 +89,28 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         true => None,
         false => Some(destination(options, &config)?),
     };
-    let sizes = sizes(options.quick, longest(Way::Eager, &config));
-    // Short messages go inline, and nothing is to be chosen there; they are measured to be shown.
-    let wanted = |way: Way, size: usize| (way == Way::Inline) == (size <= INJECT_MAX);
-    let rounds = if options.quick { 5 } else { 25 };
-    let mut results = measure(&Asked { sizes: &sizes, sources: Source::ALL, rounds, quick: options.quick, wanted }, &config)?;
+    let sizes = sizes(options.quick, longest(Lane::Only(Way::Eager), &config));
+    let heap = heap::find(options.heap.as_deref())?;
+    let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
+    let rounds = if options.quick { 5 } else { 12 };
+    let asked = Asked { sizes: &sizes, kinds, rounds, quick: options.quick, wanted, limits_from: None, heap };
+    let mut results = measure(&asked, &config)?;
     let model = model(&results)?;
     let tuned = Tuned::messages(&model);
     // What the user set or forced this time is not what the machine is like: the profile is judged without.
     let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
     let shipped = Selection::new(&plain, record_max(&plain));
     let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
-    for &source in Source::ALL {
-        results.find_crossovers(source);
-        results.find_regret(source, "the default", |size| shipped.row(size).way());
-        results.find_regret(source, "this profile", |size| table.row(size).way());
+    for kind in results.kinds() {
+        results.find_crossovers(kind);
+        let Some(source) = kind.source() else { continue };
+        let tuned = of_memory(tuned, kind.memory);
+        results.find_regret(kind, "the default", |size| Lane::Only(shipped.settled(tuned, source, size)));
+        results.find_regret(kind, "this profile", |size| Lane::Only(table.settled(tuned, source, size)));
     }
-    let undecided = undecided(&results, tuned, &table);
-    let table = rows::rows(&plain, Some(tuned));
+    let mut undecided = undecided(&results, tuned, &table, Memory::Private);
+    undecided.extend(self::undecided(&results, tuned, &table, Memory::Exported));
+    let table = rows::table(&plain, Some(tuned));
     let handover_ns = median(&results.handover_ns);
     let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
     let save = |path: &PathBuf| {
@@ -117,6 +129,26 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     saved
 }
 
+/// Short messages go inline, and nothing is to be chosen there; they are measured to be shown. Nobody has a long block for messages that are
+/// much shorter than one.
+fn wanted(lane: Lane, kind: Kind, size: usize) -> bool {
+    let inline = lane == Lane::Only(Way::Inline);
+    let sensible = match (kind.memory, lane) {
+        (Memory::Private, _) => true,
+        // Two copies take so much longer then that nothing is to be chosen.
+        (Memory::Exported, Lane::Only(Way::Stream)) => EXPORTED.contains(&size),
+        (Memory::Exported, _) => size >= *EXPORTED.start(),
+    };
+    lane != Lane::Chosen && inline == (size <= INJECT_MAX) && sensible
+}
+
+/// Sizes for which exported memory might go as other memory does.
+const EXPORTED: std::ops::RangeInclusive<usize> = 1 << 10..=64 << 10;
+
+fn of_memory(tuned: Tuned, memory: Memory) -> Tuned {
+    Tuned { case: Case { memory, ..tuned.case }, ..tuned }
+}
+
 /// Where the profile goes; asked before anything is measured.
 fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
     match (&options.output, &config.profile) {
@@ -132,15 +164,16 @@ fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
 /// What was measured, as the engine takes it.
 fn model(results: &Results) -> Result<Model, Failure> {
     let mut model = Model::default();
-    for way in WAYS {
-        for &source in Source::ALL {
-            let cells = results.cells.iter().filter(|c| c.source == Some(source) && c.way == way.name());
+    for kind in results.kinds() {
+        let Some(source) = kind.source() else { continue };
+        for way in WAYS {
+            let cells = results.cells.iter().filter(|c| c.kind == Some(kind) && c.way == way.name());
             let point = |c: &Cell| Point { size: c.size, ns: c.median_ns, spread: c.spread.min(MOST_SPREAD) };
             let points: Vec<Point> = cells.map(point).collect();
             if points.is_empty() {
                 continue;
             }
-            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
+            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: kind.memory, source, way };
             Curve::new(points)
                 .and_then(|curve| model.add(about, curve))
                 .map_err(|why| format!("what was measured is no profile: {why}"))?;
@@ -150,22 +183,24 @@ fn model(results: &Results) -> Result<Model, Failure> {
 }
 
 /// Where the table keeps a way although another one was quicker: its lead is within what the rounds differ.
-fn undecided(results: &Results, tuned: Tuned, table: &Selection) -> Vec<Undecided> {
+fn undecided(results: &Results, tuned: Tuned, table: &Selection, memory: Memory) -> Vec<Undecided> {
+    let case = Case { memory, worth: Some(table.worth().ns), ..tuned.case };
     let mut found: Vec<Undecided> = Vec::new();
     for size in results.memcpy.iter().map(|c| c.size) {
-        let kept = table.row(size).way();
+        let kept = if memory == Memory::Exported { table.lent_row(size).way() } else { table.row(size).way() };
         let measured = |way: &Way| results.cells.iter().any(|c| c.size == size && c.way == way.name());
-        let means = WAYS.into_iter().filter(measured).filter_map(|w| Some((w, tuned.model.mean(tuned.case, w, size)?)));
+        let means = WAYS.into_iter().filter(measured).filter_map(|w| Some((w, tuned.model.mean(case, w, size)?)));
         let Some((quicker, best)) = means.min_by(|a, b| a.1.ln.total_cmp(&b.1.ln)) else { continue };
-        let Some(mine) = tuned.model.mean(tuned.case, kept, size) else { continue };
+        let Some(mine) = tuned.model.mean(case, kept, size) else { continue };
         let by = (mine.ln - best.ln).exp_m1();
         if quicker == kept || by <= MIN_GAIN {
             continue;
         }
         let (kept, quicker) = (kept.name(), quicker.name());
+        let memory = memory.name();
         match found.last_mut().filter(|u| (u.kept, u.quicker) == (kept, quicker)) {
             Some(last) => (last.to, last.by) = (size, last.by.max(by)),
-            None => found.push(Undecided { from: size, to: size, kept, quicker, by }),
+            None => found.push(Undecided { memory, from: size, to: size, kept, quicker, by }),
         }
     }
     found
@@ -175,12 +210,13 @@ fn text(report: &Report) -> String {
     let mut out = report::text(report.results);
     let mut say = |line: String| out.extend([line.as_str(), "\n"]);
     say(format!("\nThe table by what was measured (memory copies at {}):", copy_rate(report.results)));
-    say(rows::text(&report.table));
+    say(report.table.to_string());
     for u in &report.undecided {
         say(format!(
-            "Too noisy to tell from {} to {}: {} was up to {} quicker than {}, which is within what the rounds differ; {} stays.",
+            "Too noisy to tell from {} to {} ({} memory): {} was up to {} quicker than {}, which is within what the rounds differ; {} stays.",
             show_bytes(u.from as u64),
             show_bytes(u.to as u64),
+            u.memory,
             u.quicker,
             percent(u.by),
             u.kept,
@@ -210,14 +246,16 @@ fn copy_rate(results: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::Machine;
+    use crate::results::Machine;
 
     /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
     fn results(ways: &[(Way, f64)], spread: f64) -> Results {
         let sizes = [16usize << 10, 32 << 10, 48 << 10];
-        let cell = |source, way, size, ns: f64| Cell { source, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
-        let all = sizes.iter().flat_map(|size| Source::ALL.iter().map(move |source| (*size, *source)));
-        let cells = all.flat_map(|(size, source)| ways.iter().map(move |(w, ns)| cell(Some(source), w.name(), size, *ns)));
+        let cell = |kind, way, size, ns: f64| Cell { kind, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
+        let all = sizes
+            .iter()
+            .flat_map(|size| [State::Reused, State::Fresh].map(move |state| (*size, Kind { memory: Memory::Private, state })));
+        let cells = all.flat_map(|(size, kind)| ways.iter().map(move |(w, ns)| cell(Some(kind), w.name(), size, *ns)));
         Results {
             machine: Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() },
             rounds: 1,
@@ -228,8 +266,11 @@ mod tests {
             kernel_copies: true,
             cells: cells.collect(),
             memcpy: sizes.map(|size| cell(None, "memcpy", size, 50.0)).into(),
+            limits: Vec::new(),
             crossovers: Vec::new(),
             regret: Vec::new(),
+            steps: Vec::new(),
+            against_limit: Vec::new(),
         }
     }
 
@@ -238,7 +279,7 @@ mod tests {
         let model = model(&results).expect("sound");
         let tuned = Tuned { model: &model, case: rustmx::select::model::Case::MESSAGE };
         let table = Selection::tuned(&Config::default(), 6000, Some(tuned));
-        (table.row(32 << 10).way(), undecided(&results, tuned, &table))
+        (table.row(16 << 10).way(), undecided(&results, tuned, &table, Memory::Private))
     }
 
     #[test]
@@ -246,9 +287,9 @@ mod tests {
         let times = [(Way::Stream, 1000.0), (Way::Alone, 1300.0), (Way::Shared, 1250.0)];
         assert_eq!(told(&times, 0.01), (Way::Stream, Vec::new()));
         let (kept, undecided) = told(&times, 0.8);
-        assert_eq!((kept, undecided.len()), (Way::Alone, 1));
+        assert_eq!((kept, undecided.len()), (Way::Alone, 2));
         let u = &undecided[0];
-        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 48 << 10, "alone", "stream"));
+        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 16 << 10, "alone", "stream"));
         assert!((u.by - 0.3).abs() < 1e-9);
         assert!(told(&[(Way::Stream, 1000.0), (Way::Alone, 1030.0)], 0.01).1.is_empty(), "too little to speak of");
     }

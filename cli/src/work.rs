@@ -1,27 +1,27 @@
 //! What a started process does: it reads commands from its standard input and answers on its standard output, until its input ends.
 //!
 //! ```text
-//! probe                               "<pid> <address>", then for the other one's such line: "yes" or why not
-//! open <core> <longest> <way> …       pins itself, opens an endpoint for each way        "<name> …"
-//! peers <name> …                      the other process's                                "ok"
-//! cell <way> <bytes> <times> <fresh>  second: "ready", then answers each message; first: "<ns> <messages that went another way>"
-//! line <path>                         hands a cache line to and fro                      "<ns>"
-//! copy <bytes> <times>                memcpy                                             "<ns>"
+//! probe                                     "<pid> <address>", then for the other one's such line: "yes" or why not
+//! open <core> <longest> <path>              pins itself, makes its buffers, maps the memory of both   "<pid> <address> <address> <heap?>"
+//! other <pid> <address> <address>           the other process                                        "ok"
+//! lanes <lane> …                            opens an endpoint for each                               "<name> …"
+//! peers <name> …                            the other process's                                      "ok"
+//! cell <lane> <bytes> <times> <memory> <state>  second: "ready", then answers each message; first: "<ns> <messages that went another way>"
+//! limit <memory> <bytes> <times> <state>    both copy a half                                         "<ns>"
+//! line                                      hands a cache line to and fro                            "<ns>"
+//! copy <bytes> <times>                      memcpy                                                   "<ns>"
 //! ```
 
 use crate::Failure;
-use crate::bench::{Way, carried, forced};
 use crate::figures::median;
+use crate::kind::{Lane, State};
+use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use rustmx::mem::atomic::{Ordering, Words};
-use rustmx::mem::shared::SharedMem;
+use rustmx::select::model::Memory;
 use rustmx::{Addr, mem::remote};
 use std::io::{BufRead, Write};
 use std::time::Instant;
-
-/// Times that a line goes there and back for one figure.
-const HANDOVERS: u64 = 5_000;
 
 /// # Errors
 /// What went wrong; the process that started this one has lost its partner then.
@@ -33,7 +33,8 @@ pub(crate) fn run(role: &str) -> Result<(), Failure> {
     }
 }
 
-fn say(line: &str) -> Result<(), Failure> {
+/// Says something to the process that started this one.
+pub(crate) fn say(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| format!("the process that started this one is gone ({e})"))
 }
@@ -55,32 +56,50 @@ fn probe() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One way, ready to be measured.
-struct Lane {
-    way: Way,
+/// An endpoint, ready to be measured.
+struct Open {
+    lane: Lane,
     node: Node,
     to: Addr,
 }
 
+/// Source and destination.
+type Pair = [Buffer; 2];
+
 #[derive(Default)]
 struct Worker {
-    lanes: Vec<Lane>,
-    buffers: Option<[Buffer; 2]>,
+    open: Vec<Open>,
+    private: Option<Pair>,
+    /// In the preloaded heap.
+    exported: Option<Pair>,
+    ground: Option<Ground>,
 }
+
+const EARLY: &str = "not opened yet";
 
 impl Worker {
     fn serve(&mut self, first: bool) -> Result<(), Failure> {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let mut words = line.split_whitespace();
             let answer = match words.next() {
-                Some("open") => self.open(&mut words)?,
+                Some("open") => self.open(first, &mut words)?,
+                Some("other") => {
+                    let (pid, at) = (number(words.next())?, [number(words.next())?, number(words.next())?]);
+                    self.ground.as_mut().ok_or(EARLY)?.other(pid, at);
+                    "ok".into()
+                }
+                Some("lanes") => self.lanes(&mut words)?,
                 Some("peers") => self.peers(&mut words)?,
                 Some("cell") => {
-                    let way: Way = words.next().and_then(Way::named).ok_or("no such way")?;
-                    let (len, times, fresh) = (number(words.next())?, number(words.next())?, words.next() == Some("true"));
-                    if first { self.measure(way, len, times, fresh)? } else { self.answer(way, len, times)? }
+                    let lane = Lane::named(words.next().unwrap_or_default())?;
+                    let share = share_of(&mut words)?;
+                    if first { self.measure(lane, &share)? } else { self.answer(lane, &share)? }
                 }
-                Some("line") => hand_over(first, words.next().unwrap_or_default())?,
+                Some("limit") => {
+                    let share = share_of(&mut words)?;
+                    self.ground.as_mut().ok_or(EARLY)?.copy(&share)?
+                }
+                Some("line") => self.ground.as_ref().ok_or(EARLY)?.hand_over()?,
                 Some("copy") => self.copy(number(words.next())?, number(words.next())?)?,
                 _ => return Err(format!("`{line}` is no command")),
             };
@@ -91,82 +110,115 @@ impl Worker {
         Ok(())
     }
 
-    fn open<'a>(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
+    fn open<'a>(&mut self, first: bool, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
         let (core, longest): (usize, usize) = (number(words.next())?, number(words.next())?);
         let mut set = CpuSet::new();
         set.set(core);
         sched_setaffinity(None, &set).map_err(|e| format!("cannot pin a process to core {core} ({e})"))?;
-        self.buffers = Some([Buffer::new(longest), Buffer::new(longest)]);
+        let fail = |e| format!("not enough memory for messages of {longest} bytes ({e}); choose a smaller --max");
+        let own = [Buffer::private(longest).map_err(fail)?, Buffer::private(longest).map_err(fail)?];
+        let exported = Buffer::exported(longest).zip(Buffer::exported(longest));
+        (self.private, self.exported) = (Some(own), exported.map(Into::into));
+        let ground = self.ground.insert(Ground::open(first, words.next().unwrap_or_default(), longest, own)?);
+        Ok(format!("{} {}", ground.place(), if self.exported.is_some() { "heap" } else { "none" }))
+    }
+
+    fn lanes<'a>(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
         let (config, _) = crate::environment::read();
         let mut names = Vec::new();
-        for way in words.filter_map(Way::named) {
-            let node = Node::open(&forced(way, &config)).map_err(|e| format!("cannot open an endpoint ({e})"))?;
+        for word in words {
+            let lane = Lane::named(word)?;
+            let opened = Node::open(&lane.config(&config), lane == Lane::Chosen);
+            let node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
             names.push(node.name().map_err(|e| e.to_string())?);
-            self.lanes.push(Lane { way, node, to: Addr::UNSPEC });
+            self.open.push(Open { lane, node, to: Addr::UNSPEC });
         }
         Ok(names.join(" "))
     }
 
     fn peers<'a>(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
-        for (lane, name) in self.lanes.iter_mut().zip(words) {
-            lane.to = lane.node.knows(name)?;
+        for (open, name) in self.open.iter_mut().zip(words) {
+            open.to = open.node.knows(name)?;
         }
         Ok("ok".into())
     }
 
-    fn lane(&mut self, way: Way) -> Result<(&mut Lane, [Buffer; 2]), Failure> {
-        let buffers = self.buffers.ok_or("not opened yet")?;
-        let lane = self.lanes.iter_mut().find(|l| l.way == way).ok_or("this way was not opened")?;
-        Ok((lane, buffers))
+    fn ready(&mut self, lane: Lane, memory: Memory) -> Result<(&mut Open, Pair), Failure> {
+        let buffers = if memory == Memory::Exported { self.exported } else { self.private };
+        let open = self.open.iter_mut().find(|o| o.lane == lane).ok_or("this way was not opened")?;
+        Ok((open, buffers.ok_or("there is no such memory")?))
     }
 
     /// Messages there, empty answers back: the median of the times, and how many messages went another way than was asked for.
-    fn measure(&mut self, way: Way, len: usize, times: usize, fresh: bool) -> Result<String, Failure> {
-        let (Lane { node, to, .. }, [mut out, into]) = self.lane(way)?;
-        let before = carried(way, &node.stats());
+    fn measure(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
+        let &Share { memory, len, times, state } = share;
+        let (Open { node, to, .. }, [mut out, into]) = self.ready(lane, memory)?;
+        let (before, warm_up) = (lane.carried(&node.stats()), Lane::warm_up(len));
         let mut took = Vec::with_capacity(times);
         let mut turn = |node: &mut Node, i: usize| -> Result<f64, rustmx::Error> {
-            node.recv(&into, 0)?;
-            if fresh {
-                out.rewrite(len, i as u8);
+            match state {
+                State::Reused => {}
+                State::Fresh => out.rewrite(len, i as u8),
+                State::Cold => {
+                    // The other one says when its buffer is cold.
+                    node.recv(&into, 0)?;
+                    node.wait(1)?;
+                    out.flush(len);
+                }
             }
+            node.recv(&into, 0)?;
             let begun = Instant::now();
             node.send(*to, &out, len)?;
             node.wait(2)?;
             Ok(begun.elapsed().as_secs_f64() * 1e9)
         };
-        for i in 0..=times {
-            let ns = turn(node, i).map_err(|e| format!("a message of {len} bytes by {}: {e}", way.name()))?;
-            // The first one warms up.
-            if i > 0 {
-                took.push(ns);
-            }
+        for i in 0..warm_up + times {
+            let ns = turn(node, i).map_err(|e| failed(lane, len, e))?;
+            took.extend((i >= warm_up).then_some(ns));
         }
-        let arrived = carried(way, &node.stats()) - before;
-        Ok(format!("{} {}", median(&took), (times as u64 + 1).saturating_sub(arrived)))
+        let arrived = lane.carried(&node.stats()) - before;
+        Ok(format!("{} {}", median(&took), ((warm_up + times) as u64).saturating_sub(arrived)))
     }
 
-    fn answer(&mut self, way: Way, len: usize, times: usize) -> Result<String, Failure> {
-        let (Lane { node, to, .. }, [out, into]) = self.lane(way)?;
-        let fail = |e: rustmx::Error| format!("a message of {len} bytes by {}: {e}", way.name());
-        node.recv(&into, len).map_err(fail)?;
-        say("ready")?;
-        for i in 0..=times {
+    fn answer(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
+        let &Share { memory, len, times, state } = share;
+        let (Open { node, to, .. }, [out, mut into]) = self.ready(lane, memory)?;
+        let fail = |e: rustmx::Error| failed(lane, len, e);
+        let mut prepare = |node: &mut Node| {
+            node.recv(&into, len)?;
+            if state == State::Cold {
+                into.flush(len);
+                node.answer(*to, &out)?;
+            }
+            Ok(())
+        };
+        let all = Lane::warm_up(len) + times;
+        if state == State::Cold {
+            say("ready")?;
+            prepare(node).map_err(fail)?;
+        } else {
+            prepare(node).map_err(fail)?;
+            say("ready")?;
+        }
+        for i in 1..=all {
             node.wait(1).map_err(fail)?;
-            if i < times {
-                node.recv(&into, len).map_err(fail)?;
+            if state != State::Cold && i < all {
+                prepare(node).map_err(fail)?;
             }
             node.answer(*to, &out).map_err(fail)?;
+            if state == State::Cold && i < all {
+                prepare(node).map_err(fail)?;
+            }
         }
         Ok(String::new())
     }
 
     fn copy(&mut self, len: usize, times: usize) -> Result<String, Failure> {
-        let [out, mut into] = self.buffers.ok_or("not opened yet")?;
+        let [out, mut into] = self.private.ok_or(EARLY)?;
         let took: Vec<f64> = (0..=times)
             .map(|_| {
                 let begun = Instant::now();
-                into.copy_from(&out, len);
+                into.copy_part(&out, 0, len);
                 begun.elapsed().as_secs_f64() * 1e9
             })
             .collect();
@@ -174,26 +226,13 @@ impl Worker {
     }
 }
 
-/// Two words on lines of their own in memory that both processes map: the time of one hand-over.
-fn hand_over(first: bool, path: &str) -> Result<String, Failure> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| format!("cannot open {path} ({e})"))?;
-    let map = rustmx::sys::memfd::attach(&file, 4096, true).map_err(|e| format!("cannot map {path} ({e})"))?;
-    let mem = SharedMem::new(map);
-    let (a, b) = (mem.word(0), mem.word(64));
-    let start = b.load(Ordering::Acquire);
-    if !first {
-        say("ready")?;
-    }
-    let begun = Instant::now();
-    for i in start + 1..=start + HANDOVERS {
-        if first {
-            a.store(i, Ordering::Release);
-            while b.load(Ordering::Acquire) != i {}
-        } else {
-            while a.load(Ordering::Acquire) != i {}
-            b.store(i, Ordering::Release);
-        }
-    }
-    let ns = begun.elapsed().as_secs_f64() * 1e9 / HANDOVERS as f64 / 2.0;
-    Ok(if first { ns.to_string() } else { String::new() })
+fn failed(lane: Lane, len: usize, why: rustmx::Error) -> Failure {
+    format!("a message of {len} bytes by {}: {why}", lane.name())
+}
+
+fn share_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Share, Failure> {
+    let (len, times) = (number(words.next())?, number(words.next())?);
+    let memory = Memory::named(words.next().unwrap_or_default()).ok_or("no such memory")?;
+    let state = State::named(words.next().unwrap_or_default()).ok_or("no such state")?;
+    Ok(Share { memory, len, times, state })
 }

@@ -24,6 +24,13 @@ fn run(mut command: Command) -> (Output, String, String) {
     (out, said, told)
 }
 
+/// The preloadable heap of this build, where tests have it: beside the directory of the test programs, or named.
+fn heap() -> Option<std::path::PathBuf> {
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_rustmx")).with_file_name("librustmx_heap.so");
+    let named = std::env::var_os("RUSTMX_HEAP_LIBRARY").map(Into::into);
+    named.into_iter().chain([beside]).find(|path: &std::path::PathBuf| path.is_file())
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -78,7 +85,8 @@ fn a_page_and_numbers_of_a_short_comparison() {
         return println!("the rest is skipped: this process may use one core");
     }
     let page = std::env::temp_dir().join(format!("rustmx-compare-{}.html", std::process::id()));
-    let mut command = rustmx(&["compare", "--quick", "--min", "128", "--max", "300", "--json", "--html"]);
+    let private = ["compare", "--quick", "--memory", "private", "--min", "128", "--max", "300", "--json", "--html"];
+    let mut command = rustmx(&private);
     command.arg(&page);
     let (out, said, told) = run(command);
     assert!(out.status.success(), "{told}");
@@ -88,9 +96,9 @@ fn a_page_and_numbers_of_a_short_comparison() {
     assert_eq!(set("source").len(), 2);
     assert_eq!(set("size").len(), 2);
     let kernel = all["missing"].as_array().is_some_and(Vec::is_empty);
-    let ways = ["inline", "eager", "stream", "alone", "shared"];
-    let wanted: BTreeSet<String> = ways[..if kernel { 5 } else { 3 }].iter().map(|w| format!("\"{w}\"")).collect();
-    assert!(wanted.is_subset(&set("way")), "{:?}", set("way"));
+    let ways = ["chosen", "inline", "eager", "stream", "alone", "shared"];
+    let wanted: BTreeSet<String> = ways[..if kernel { 6 } else { 4 }].iter().map(|w| format!("\"{w}\"")).collect();
+    assert_eq!((set("way"), set("memory")), (wanted, ["\"private\"".to_string()].into()));
     for c in cells {
         let (ns, rounds) = (c["median_ns"].as_f64().expect("a time"), c["rounds_ns"].as_array().expect("rounds").len());
         assert!(ns >= 1.0 && rounds == 5, "{c}");
@@ -98,6 +106,8 @@ fn a_page_and_numbers_of_a_short_comparison() {
     }
     assert_eq!(all["memcpy"].as_array().map(Vec::len), Some(2));
     assert_eq!(all["regret"].as_array().map(Vec::len), Some(2 * 6));
+    let steps = all["steps"].as_array().expect("steps");
+    assert!(steps.len() == 2 && steps.iter().all(|s| s["from"] == 128 && s["apart"].as_f64() > Some(0.0)), "{steps:?}");
     assert!(all["handover_ns"].as_array().is_some_and(|v| v.len() == 5 && v.iter().all(|n| n.as_f64() > Some(0.0))));
     let html = std::fs::read_to_string(&page).expect("the page");
     std::fs::remove_file(&page).expect("removed");
@@ -107,7 +117,7 @@ fn a_page_and_numbers_of_a_short_comparison() {
         "needs the network"
     );
     assert!(!html.contains("https://") && !html.contains("<script"), "needs the network");
-    for way in ways[..if kernel { 5 } else { 3 }].iter().chain(&["memcpy"]) {
+    for way in ways[..if kernel { 6 } else { 4 }].iter().chain(&["memcpy"]) {
         // In each of four plots as a legend, and in each of two tables as a heading.
         assert!(html.matches(&format!("<th>{way}</th>")).count() == 2, "{way}");
         assert!(
@@ -118,6 +128,44 @@ fn a_page_and_numbers_of_a_short_comparison() {
     for words in ["message size (bytes", "time one way (µs)", "rate (GB/s)", "fresh source buffer", "reused source buffer"] {
         assert!(html.contains(words), "{words}");
     }
+}
+
+#[test]
+fn exported_memory_is_compared_with_what_two_copying_processes_need() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let short = ["compare", "--quick", "--min", "64k", "--max", "64k", "--sources", "fresh", "--json"];
+    let mut without = rustmx(&short);
+    // Switched off, or none at all: nothing is exported, and that is told.
+    without.env("RUSTMX_HEAP", "off");
+    let (out, said, told) = run(without);
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(all["missing"].to_string().contains("exported memory: "), "{}", all["missing"]);
+    assert!(all["cells"].as_array().expect("cells").iter().all(|c| c["memory"] == "private"));
+    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let (out, said, told) = run(rustmx(&[&short[..], &["--heap", heap.to_str().expect("text")]].concat()));
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(!all["missing"].to_string().contains("exported"), "{}", all["missing"]);
+    assert!(!all["missing"].to_string().contains("another way"), "all that is forced goes so: {}", all["missing"]);
+    let ways = |cells: &str, memory: &str| -> BTreeSet<String> {
+        let cells = all[cells].as_array().expect("cells").iter();
+        cells.filter(|c| c["memory"] == memory).map(|c| c["way"].as_str().expect("a word").to_string()).collect()
+    };
+    assert!(
+        ways("cells", "exported").is_superset(&["chosen", "mapped-alone", "mapped-shared", "stream"].map(String::from).into())
+    );
+    assert!(!ways("cells", "private").iter().any(|w| w.starts_with("mapped")));
+    assert_eq!(ways("limits", "exported"), ["limit".to_string()].into());
+    let near = all["against_limit"].as_array().expect("a list");
+    assert!(
+        near.iter().any(|a| a["memory"] == "exported" && a["way"] == "chosen" && a["worst"].as_f64() > Some(-1.0)),
+        "{near:?}"
+    );
+    let (out, _, told) = run(rustmx(&["compare", "--heap", "/nonsense.so"]));
+    assert!(out.status.code() == Some(1) && told.contains("no such file") && told.contains("cargo build"), "{told}");
 }
 
 /// A file of its own for a test, which is not there yet.
@@ -150,7 +198,10 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
         return println!("the rest is skipped: this process may use one core");
     }
     let path = scratch("tuned");
-    let (out, said, told) = run(rustmx(&["tune", "--quick", "--json", "--output", path.to_str().expect("text")]));
+    let heap = heap();
+    let named: Vec<&str> = heap.iter().flat_map(|path| ["--heap", path.to_str().expect("text")]).collect();
+    let (out, said, told) =
+        run(rustmx(&[&["tune", "--quick", "--json", "--output", path.to_str().expect("text")], &named[..]].concat()));
     assert!(out.status.success(), "{told}");
     let tuned: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(tuned["saved"].as_str(), path.to_str());
@@ -161,9 +212,16 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
         let costs = row["cost"].as_array().expect("costs");
         assert!(costs.len() == 2 && costs.iter().all(|c| c["from_ns"].as_f64() > Some(0.0) && c["spread"].is_f64()), "{row}");
     }
+    // With the heap beside the command exported memory is measured, too.
+    let exported = tuned["cells"].as_array().expect("cells").iter().any(|c| c["memory"] == "exported");
     for rule in ["the default", "this profile"] {
-        assert_eq!(tuned["regret"].as_array().expect("rules").iter().filter(|r| r["rule"] == rule).count(), 2);
+        let count = tuned["regret"].as_array().expect("rules").iter().filter(|r| r["rule"] == rule).count();
+        assert_eq!(count, if exported { 4 } else { 2 });
     }
+    let kept = std::fs::read_to_string(&path).expect("saved");
+    assert_eq!(kept.contains("memory = \"exported\""), exported);
+    assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
+    assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
     // Who says otherwise, and where it does not fit.
     let set = explained(&path, &[("FI_RUSTMX_SYSCALL_MIN", "16k")]);
     assert_eq!(said_of(&set, 9 << 10), ("set".into(), "stream".into()));

@@ -45,6 +45,10 @@ class Points:
         self.missing |= set(said["missing"])
 
 
+# The papers knew no memory that one process exports to another.
+COMPARE = ["compare", "--json", "--memory", "private", "--sources", "reused,fresh"]
+
+
 def ask(command, limit=600):
     try:
         done = subprocess.run(
@@ -72,7 +76,7 @@ def measure(options, sections, binaries):
     for s in sections:
         if not s.program:
             say(f"{s.id}: rustmx compare, which takes a minute or two" if not options.quick else s.id)
-            found[s.id].add_comparison(ask([options.rustmx, "compare", "--json", *(["--quick", "--max", "64k"] if options.quick else [])]))
+            found[s.id].add_comparison(ask([options.rustmx, *COMPARE, *(["--quick", "--max", "64k"] if options.quick else [])]))
     rest = [s for s in sections if s.program]
     for number in range(1, (options.rounds if rest else 0) + 1):
         handovers.append(stacks.limits(binaries, True)["handover_ns"])

@@ -103,21 +103,21 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30;
+        syscall_min: Kind::Bytes, 8 << 10, 4 << 10, 1 << 30;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
-        share_min: Kind::Bytes, 64 << 10, 16 << 10, 1 << 30;
+        share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
-        share_worth: Kind::Count, 12_000, 0, 1_000_000_000;
+        share_worth: Kind::Count, 9_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.
-        mapped_min: Kind::Bytes, 4 << 10, 256, 1 << 30;
+        mapped_min: Kind::Bytes, 2 << 10, 256, 1 << 30;
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.
-        mapped_share_worth: Kind::Count, 3_400, 0, 1_000_000_000;
+        mapped_share_worth: Kind::Count, 4_500, 0, 1_000_000_000;
         /// How long first contact with a peer may take before the operations that wait for it fail.
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
         /// How long closing an endpoint may wait to hand over what it accepted.
@@ -151,7 +151,7 @@ table! {
         /// Ports to listen at for other hosts, and to call them from.
         port_range: PortRange, "nothing (any), or first-last";
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
-        protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped";
+        protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped, mapped-alone, mapped-shared";
         /// The file of measured costs that `rustmx tune` writes, from which the table of protocols is made where no parameter says otherwise.
         profile: ProfileChoice, "nothing (the user's own, `rustmx/profile.toml` in the configuration directory), a path, or off";
     }

@@ -203,7 +203,7 @@ fn refused() {
     let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
     let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
     assert_eq!(refused.len(), 1, "{told}");
-    let wanted = format!("send to process {}, 65536 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
+    let wanted = format!("send to process {}, 32768 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
     assert!(refused[0].contains(&wanted) && refused[0].contains("(EPERM: ptrace_scope, seccomp or user namespaces)"), "{told}");
     let said = ear.0.lock().expect("ear");
     let warned: Vec<_> = said.iter().filter(|(level, text)| *level == LogLevel::Warn && text.contains("PROTOCOL")).collect();
@@ -240,7 +240,7 @@ fn what_went_is_told_by_row_and_kind_of_peer() {
     assert!(row(&all, &["host", "eager", "300", "400", "2", "700", "(forced)"]).contains("one copy in"), "{all}");
     row(&all, &["host", "stream", "5120", "6144", "4", "20480", "(forced)"]);
     row(&all, &["itself", "inline", "1", "100"]);
-    row(&all, &["host", "syscall", "65536", "max", "0"]);
+    row(&all, &["host", "syscall", "32768", "max", "0"]);
     let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
     assert_eq!(used.lines().count(), 5, "{used}");
     let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");

@@ -20,20 +20,49 @@ pub enum Way {
     Alone,
     /// The kernel copies, called by both sides at once.
     Shared,
-    /// The processes copy, in memory that both have mapped.
+    /// The processes copy, in memory that both have mapped; `FI_RUSTMX_MAPPED_SHARE_MIN` says from which size on both do.
     Mapped,
+    /// In memory that both have mapped, by one side.
+    MappedAlone,
+    /// In memory that both have mapped, by both sides at once.
+    MappedShared,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 7] = [Way::Inline, Way::Eager, Way::Stream, Way::Syscall, Way::Alone, Way::Shared, Way::Mapped];
+    pub const ALL: [Way; 9] = [
+        Way::Inline,
+        Way::Eager,
+        Way::Stream,
+        Way::Syscall,
+        Way::Alone,
+        Way::Shared,
+        Way::Mapped,
+        Way::MappedAlone,
+        Way::MappedShared,
+    ];
 
-    /// Those that a message goes by in the end: what is measured, compared and chosen from. `Syscall` is one of two of them.
-    pub const CARRIERS: [Way; 5] = [Way::Inline, Way::Eager, Way::Stream, Way::Alone, Way::Shared];
+    /// Those that a message goes by in the end: what is measured, compared and chosen from. `Syscall` and `Mapped` are each one of two of them.
+    pub const CARRIERS: [Way; 7] =
+        [Way::Inline, Way::Eager, Way::Stream, Way::Alone, Way::Shared, Way::MappedAlone, Way::MappedShared];
 
     /// Whether the kernel does the copying, which it may refuse.
     pub fn needs_kernel(self) -> bool {
         matches!(self, Way::Syscall | Way::Alone | Way::Shared)
+    }
+
+    /// Whether it carries only messages in memory that was lent to the receiver.
+    pub fn needs_loan(self) -> bool {
+        matches!(self, Way::Mapped | Way::MappedAlone | Way::MappedShared)
+    }
+
+    /// Of ways in which both sides copy, the one in which one side does.
+    pub fn unshared(self) -> Option<Way> {
+        match self {
+            Way::Shared => Some(Way::Alone),
+            Way::MappedShared => Some(Way::MappedAlone),
+            _ => None,
+        }
     }
 
     /// Its name in lists.
@@ -46,6 +75,8 @@ impl Way {
             Way::Alone => "alone",
             Way::Shared => "shared",
             Way::Mapped => "mapped",
+            Way::MappedAlone => "mapped-alone",
+            Way::MappedShared => "mapped-shared",
         }
     }
 
@@ -153,7 +184,7 @@ mod tests {
 
     fn part() -> impl Strategy<Value = Part> {
         let end = || proptest::option::of(prop_oneof![0u64..300, (0u64..40).prop_map(|n| n << 10), any::<u64>()]);
-        (0usize..7, end(), end()).prop_map(|(way, a, b)| {
+        (0usize..Way::ALL.len(), end(), end()).prop_map(|(way, a, b)| {
             let (from, to) = if a > b && b.is_some() { (b, a) } else { (a, b) };
             Part { way: Way::ALL[way], from, to }
         })
@@ -185,7 +216,7 @@ mod tests {
         };
         let (kept, why) = complaint("eager:0-4k,steam:8k-");
         assert!(kept == 1 && why.contains("`steam:8k-`") && why.contains("did you mean stream?"), "{why}");
-        assert!(complaint("qqqqqqq").1.ends_with("alone, shared, mapped)"));
+        assert!(complaint("qqqqqqq").1.ends_with("mapped, mapped-alone, mapped-shared)"));
         assert!(complaint("stream:8k-4k").1.contains("no size is in this range"));
         for bad in ["stream:4k", "stream:x-", "stream:-4x", "stream:4k-8k-"] {
             assert!(complaint(bad).1.contains("from-to"), "{bad}");

@@ -326,8 +326,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
         peer.copies.share_between(&kernel, &mapped);
-        let worth = [self.config.share_worth, self.config.mapped_share_worth];
-        peer.copies.set_clock(self.clock.clone(), worth);
+        peer.copies.set_clock(self.clock.clone(), self.selection.worth().ns);
         peer.copies.stream_from(stream_from(&self.config));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();

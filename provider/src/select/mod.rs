@@ -9,12 +9,14 @@
 //! | `model.rs` | what a message costs by each way, from measured points |
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
+//! | `worth.rs` | from when on both copy |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
 
 pub mod model;
 mod plan;
 pub mod profile;
 mod table;
+mod worth;
 
 pub use plan::MIN_GAIN;
 
@@ -26,7 +28,7 @@ use crate::shm::{layout, segment};
 use crate::sys::cpu;
 use crate::types::{MAX_MSG, ProtoId};
 use crate::wire::header::HEAD;
-use model::{Case, Model};
+use model::{Case, Memory, Model, Source};
 use std::fmt;
 
 /// One row: sizes from `from` up to and including `up_to` go by `proto`.
@@ -86,7 +88,7 @@ impl Origin {
 pub struct Tuned<'a> {
     /// The costs.
     pub model: &'a Model,
-    /// What the table is for.
+    /// What the table is for; of memory, the rows for lent memory ask for another kind.
     pub case: Case,
 }
 
@@ -114,6 +116,15 @@ pub struct Pick {
     pub turned: bool,
 }
 
+/// From how many nanoseconds of one side's on both copy a message, where the table lets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worth {
+    /// What the kernel copies, and what is copied in mapped memory.
+    pub ns: [u64; 2],
+    /// Who says so.
+    pub by: [Origin; 2],
+}
+
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
@@ -125,6 +136,7 @@ pub struct Selection {
     rows: Box<[Row]>,
     /// How many the first are.
     plain: usize,
+    worth: Worth,
 }
 
 /// Most payload that one record may carry, for a configured ring size.
@@ -159,11 +171,13 @@ impl Selection {
 
     /// The same, by measured costs if there are some.
     pub fn tuned(config: &Config, record_max: usize, tuned: Option<Tuned>) -> Selection {
+        let worth = worth::of(config, tuned);
+        let tuned = tuned.map(|tuned| Tuned { case: Case { worth: Some(worth.ns), ..tuned.case }, ..tuned });
         let (rows, _) = table::build(config, record_max, tuned);
         let inline_below = rows.first().filter(|r| r.proto == ProtoId::Inline).map_or(0, |r| r.up_to + 1);
         let plain = rows.iter().filter(|r| !r.lent).count();
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
-        Selection { inline_below, lent_from, rows, plain }
+        Selection { inline_below, lent_from, rows, plain, worth }
     }
 
     /// The protocol for a message of `len` bytes; `at_once`: a short one (`INJECT_MAX`), whose buffer is the caller's again when the
@@ -192,6 +206,24 @@ impl Selection {
     /// The row for a message of `len` bytes that lies anywhere.
     pub fn row(&self, len: usize) -> Row {
         self.rows[usize::from(self.choose(len, false).row)]
+    }
+
+    /// The row for a message of `len` bytes that lies in memory which was lent to the receiver.
+    pub fn lent_row(&self, len: usize) -> Row {
+        self.choose_lent(len).map_or_else(|| self.row(len), |pick| self.rows[usize::from(pick.row)])
+    }
+
+    /// From when on both copy what this table lets them copy together.
+    pub fn worth(&self) -> Worth {
+        self.worth
+    }
+
+    /// The way that messages of `len` bytes settle on, by measured costs, if all come from one kind of source: a row by which both copy where
+    /// that pays becomes one of two ways.
+    pub fn settled(&self, tuned: Tuned, source: Source, len: usize) -> Way {
+        let case = Case { worth: Some(self.worth.ns), ..tuned.case };
+        let row = if case.memory == Memory::Exported { self.lent_row(len) } else { self.row(len) };
+        if row.is_forced() { row.way() } else { tuned.model.settled(case, row.way(), source, len) }
     }
 
     /// All rows, by size.
@@ -225,7 +257,8 @@ impl Row {
             ProtoId::Stream => Way::Stream,
             ProtoId::Syscall if self.shared => Way::Shared,
             ProtoId::Syscall => Way::Alone,
-            ProtoId::Mapped => Way::Mapped,
+            ProtoId::Mapped if self.shared => Way::MappedShared,
+            ProtoId::Mapped => Way::MappedAlone,
         }
     }
 

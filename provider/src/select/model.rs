@@ -5,6 +5,7 @@
 //! rewritten since it was last sent ([`Source`]), weighs half and half: a table for one of them would be tuned for a benchmark.
 
 use crate::config::force::Way;
+use crate::protocol::single::LEAST_CHUNK;
 use crate::types::MAX_MSG;
 
 /// Enums that have names in files.
@@ -46,6 +47,8 @@ words! {
     Memory {
         /// Memory of one process; others reach it through the kernel only.
         Private = "private",
+        /// Memory of the preloaded heap, which others map (`docs/adr/0017-lending.md`).
+        Exported = "exported",
     }
     /// What became of the source since it was last sent. Nobody can tell when a message is sent.
     Source {
@@ -67,12 +70,14 @@ pub struct Case {
     pub memory: Memory,
     /// Whether both sides have to share one core.
     pub crowded: bool,
+    /// From how many nanoseconds of one side's on both copy ([`super::Worth`]); `None`: whatever it takes.
+    pub worth: Option<[u64; 2]>,
 }
 
 impl Case {
     /// A message from private memory to a process of this host, each with a core.
     pub const MESSAGE: Case =
-        Case { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, crowded: false };
+        Case { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, crowded: false, worth: None };
 }
 
 /// A measured time.
@@ -213,23 +218,47 @@ impl Model {
         self.curves.iter().find(|(a, _)| *a == about).map(|(_, c)| c)
     }
 
+    /// The way by which messages from one kind of source go in the end, if the table gives them this one: where both may copy, a receiver asks
+    /// for help only if it is worth it, as far as that is known.
+    pub fn settled(&self, case: Case, way: Way, source: Source, size: usize) -> Way {
+        let (Some(alone), Some(worth), false) = (way.unshared(), case.worth, case.crowded) else { return way };
+        let copy = self.copy(case, alone, source, size);
+        let pays = copy.is_none_or(|ns| ns >= worth[usize::from(alone.needs_loan())] as f64);
+        if pays && size > LEAST_CHUNK { way } else { alone }
+    }
+
+    /// How long one side copies by a way of single copies, as it sees that itself: without what it takes until it hears of the message, which
+    /// is about what a short message takes.
+    pub fn copy(&self, case: Case, alone: Way, source: Source, size: usize) -> Option<f64> {
+        let whole = self.curve(case, alone, source)?.at(size).ns;
+        let start = self.curve(Case { memory: Memory::Private, ..case }, Way::Inline, source).map_or(0.0, |c| c.points[0].ns);
+        Some((whole - start).max(0.0))
+    }
+
     /// What a message costs by a way, if that was measured.
     pub fn cost(&self, case: Case, way: Way, source: Source, size: usize) -> Option<Cost> {
         let cost = self.curve(case, way, source)?.at(size);
         Some(Cost { ns: cost.ns * if case.crowded { overlap(way) } else { 1.0 }, ..cost })
     }
 
-    /// What a way costs from all kinds of sources together; `None` if one of them was not measured near this size.
+    /// What a way costs from all kinds of sources together, each as it [`settled`](Self::settled); `None` if one of them was not measured near
+    /// this size.
     pub fn mean(&self, case: Case, way: Way, size: usize) -> Option<Mean> {
         let (mut ln, mut square) = (0.0, 0.0);
         for source in Source::ALL {
             self.curve(case, way, *source).filter(|c| c.reaches(size))?;
+            let way = self.settled(case, way, *source, size);
             let cost = self.cost(case, way, *source, size)?;
             ln += cost.ns.ln();
             square += (cost.spread / 2.0).powi(2);
         }
         let sources = Source::ALL.len() as f64;
         Some(Mean { ln: ln / sources, noise: square.sqrt() / sources })
+    }
+
+    /// The sizes at which a way was measured.
+    pub fn sizes(&self, case: Case, way: Way, source: Source) -> impl Iterator<Item = usize> {
+        self.curve(case, way, source).into_iter().flat_map(|c| c.points()).map(|p| p.size)
     }
 
     /// The shortest and the longest size that was measured for a case.
@@ -244,8 +273,8 @@ impl Model {
 /// messages, where the copies are all there is, and without what giving the core away costs, which all ways pay.
 fn overlap(way: Way) -> f64 {
     match way {
-        Way::Stream | Way::Shared | Way::Mapped => 2.0,
-        Way::Inline | Way::Eager | Way::Syscall | Way::Alone => 1.0,
+        Way::Stream | Way::Shared | Way::MappedShared => 2.0,
+        Way::Inline | Way::Eager | Way::Syscall | Way::Alone | Way::Mapped | Way::MappedAlone => 1.0,
     }
 }
 

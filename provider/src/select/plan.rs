@@ -36,14 +36,14 @@ pub(super) fn tolerance(way: Mean, best: Mean, slack: f64) -> f64 {
     slack * way.noise.hypot(best.noise).max(MIN_GAIN)
 }
 
-/// The steps, at most `most` of them, and the slack that this took.
-pub(super) fn plan(model: &Model, case: Case, menu: &Menu, most: usize) -> (Vec<Step>, f64) {
+/// Steps that are few enough, and the slack that this took.
+pub(super) fn plan(model: &Model, case: Case, menu: &Menu, few: &dyn Fn(&[Step]) -> bool) -> (Vec<Step>, f64) {
     let grid = grid(model.range(case), menu.borders);
     let mut slack = 1.0;
     // With enough slack everything is as good as the shipped way, and the shipped table is short.
     for _ in 0..64 {
         let steps = fewest(&grid.iter().map(|size| Cell::new(model, case, menu, *size, slack)).collect::<Vec<_>>());
-        if steps.len() <= most {
+        if few(&steps) {
             return (steps, slack);
         }
         slack *= 2.0;

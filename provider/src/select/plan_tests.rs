@@ -29,7 +29,7 @@ fn possible(way: Way, len: usize) -> bool {
 const BORDERS: [usize; 6] = [0, INJECT_MAX + 1, 4097, RECORD + 1, 16 << 10, 128 << 10];
 
 fn planned(model: &Model, most: usize) -> (Vec<Step>, f64) {
-    plan(model, Case::MESSAGE, &Menu { borders: &BORDERS, shipped: &shipped, possible: &possible }, most)
+    plan(model, Case::MESSAGE, &Menu { borders: &BORDERS, shipped: &shipped, possible: &possible }, &|steps| steps.len() <= most)
 }
 
 fn way_at(steps: &[Step], len: usize) -> Way {

@@ -1,10 +1,12 @@
 //! Building the table: what the shipped sizes say, or measured costs (`plan.rs`) where there are some, within what the user set; and over
 //! it what the user forces.
 
+use super::model::{Case, Memory};
 use super::plan::{Menu, plan};
 use super::{MAX_ROWS, Origin, Row, Tuned};
 use crate::config::Config;
 use crate::config::force::{Forced, Part, Way};
+use crate::protocol::single::LEAST_CHUNK;
 use crate::types::{INJECT_MAX, MAX_MSG, ProtoId};
 
 /// A part that can be carried, with all sizes known.
@@ -70,8 +72,8 @@ impl Limits {
             Way::Eager => len <= self.record,
             Way::Stream => true,
             Way::Syscall | Way::Alone | Way::Shared => self.kernel,
-            // Has rows of its own.
-            Way::Mapped => false,
+            // Have rows of their own.
+            Way::Mapped | Way::MappedAlone | Way::MappedShared => false,
         }
     }
 
@@ -102,8 +104,8 @@ impl Limits {
             Way::Inline => INJECT_MAX,
             Way::Eager => self.record,
             Way::Stream => MAX_MSG,
-            Way::Mapped if self.lend => MAX_MSG,
-            Way::Mapped => return Err("FI_RUSTMX_LEND=never forbids it".into()),
+            way if way.needs_loan() && self.lend => MAX_MSG,
+            Way::Mapped | Way::MappedAlone | Way::MappedShared => return Err("FI_RUSTMX_LEND=never forbids it".into()),
             Way::Syscall | Way::Alone | Way::Shared if self.kernel => MAX_MSG,
             Way::Syscall | Way::Alone | Way::Shared => {
                 return Err("FI_RUSTMX_CMA=never forbids to ask the kernel for copies".into());
@@ -131,8 +133,10 @@ impl Limits {
             Way::Alone => (ProtoId::Syscall, false),
             Way::Shared => (ProtoId::Syscall, true),
             Way::Mapped => (ProtoId::Mapped, from >= self.mapped_share),
+            Way::MappedAlone => (ProtoId::Mapped, false),
+            Way::MappedShared => (ProtoId::Mapped, true),
         };
-        Row { from, up_to: MAX_MSG, proto, shared, lent: way == Way::Mapped, origin }
+        Row { from, up_to: MAX_MSG, proto, shared, lent: way.needs_loan(), origin }
     }
 
     /// The rows of a table of which nothing is forced.
@@ -146,9 +150,13 @@ impl Limits {
             let menu = Menu {
                 borders: &borders,
                 shipped: &|len| self.plain(len),
-                possible: &|way, len| self.can(way, len) && self.may(way, len),
+                possible: &|way, len| self.can(way, len) && self.may(way, len) && helps(way, len),
             };
-            plan(tuned.model, tuned.case, &menu, MOST_STEPS).0.into_iter().map(|s| (s.from, s.way, s.measured)).collect()
+            plan(tuned.model, tuned.case, &menu, &|steps| steps.len() <= MOST_STEPS)
+                .0
+                .into_iter()
+                .map(|s| (s.from, s.way, s.measured))
+                .collect()
         });
         // A step may go on over sizes of which the user said something.
         let mut rows = Vec::new();
@@ -158,38 +166,71 @@ impl Limits {
         }
         rows
     }
+
+    /// How messages in lent memory go of which nothing is forced: first sizes, ways, and whether that was measured. They are mapped, or go as
+    /// others do, by `plain`.
+    fn lent_steps(&self, plain: &[Row], tuned: Option<Tuned>) -> Vec<(usize, Way, bool)> {
+        let as_others = |len: usize| plain[plain.partition_point(|r| r.from <= len) - 1].way();
+        let shipped = |len: usize| match len {
+            n if !self.lend || n < self.mapped => as_others(n),
+            n if n < self.mapped_share => Way::MappedAlone,
+            _ => Way::MappedShared,
+        };
+        let borders = with_all(plain.iter().map(|r| r.from), &[self.mapped, self.mapped_share.max(self.mapped)]);
+        // The user's sizes are about mapping or not, from when on, and by whom: nothing is left to be chosen.
+        let Some(tuned) = tuned.filter(|_| self.lend && !self.given.mapped) else {
+            return borders.iter().map(|from| (*from, shipped(*from), false)).collect();
+        };
+        let mapped = [Way::MappedAlone, Way::MappedShared];
+        let possible = |way: Way, len: usize| mapped.contains(&way) && len > INJECT_MAX && helps(way, len);
+        let menu =
+            Menu { borders: &borders, shipped: &shipped, possible: &|way, len| possible(way, len) || way == as_others(len) };
+        let case = Case { memory: Memory::Exported, ..tuned.case };
+        let steps = plan(tuned.model, case, &menu, &|steps| steps.iter().filter(|s| s.way.needs_loan()).count() <= MOST_LENT).0;
+        // What goes as others do is said there.
+        steps.into_iter().map(|s| (s.from, s.way, s.measured && s.way.needs_loan())).collect()
+    }
 }
 
-/// The rows for messages in lent memory; where there is none, they go as others do.
-fn lent(limits: &Limits, claims: &[Claim]) -> Vec<Row> {
-    let mut borders = vec![limits.mapped, limits.mapped_share];
-    borders.extend(claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]));
+/// The rows for messages in lent memory; where there is none, they go as others do. `plain` are the rows of those, without what is forced.
+fn lent(limits: &Limits, claims: &[Claim], plain: &[Row], tuned: Option<Tuned>) -> Vec<Row> {
+    let steps = limits.lent_steps(plain, tuned);
+    let mut borders: Vec<usize> = claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]).collect();
+    borders.push(limits.mapped_share);
     borders.retain(|b| (INJECT_MAX + 1..=MAX_MSG).contains(b));
     let mut rows: Vec<Row> = Vec::new();
-    for from in with_all([INJECT_MAX + 1].into_iter(), &borders) {
-        let claim = claims.iter().find(|c| c.sizes.contains(&from));
-        let origin = match claim {
-            Some(_) => Origin::Forced,
-            None if limits.given.mapped => Origin::Set,
-            None => Origin::Shipped,
+    for from in with_all(steps.iter().map(|s| s.0.max(INJECT_MAX + 1)), &borders) {
+        let (way, origin) = match claims.iter().find(|c| c.sizes.contains(&from)) {
+            Some(claim) => (claim.way, Origin::Forced),
+            None => {
+                let (_, way, measured) = steps[steps.partition_point(|s| s.0 <= from) - 1];
+                let said = if limits.given.mapped { Origin::Set } else { Origin::Shipped };
+                (way, if measured { Origin::Profile } else { said })
+            }
         };
-        let row = limits.row(from, Way::Mapped, origin);
         let open = rows.last_mut().filter(|last| last.up_to == MAX_MSG);
-        if !claim.map_or(limits.lend && from >= limits.mapped, |c| c.way == Way::Mapped) {
+        if !way.needs_loan() {
             if let Some(last) = open {
                 last.up_to = from - 1;
             }
         } else if open.is_some() {
-            push(&mut rows, row);
+            push(&mut rows, limits.row(from, way, origin));
         } else {
-            rows.push(row);
+            rows.push(limits.row(from, way, origin));
         }
     }
     rows
 }
 
+/// Whether there is something for a second side to do, if the way has one.
+fn helps(way: Way, len: usize) -> bool {
+    way.unshared().is_none() || len > LEAST_CHUNK
+}
+
 /// Most steps of a plan. Where the user set sizes, a step may become several rows: the borders of [`Limits`] are six.
-const MOST_STEPS: usize = 8;
+const MOST_STEPS: usize = 7;
+/// Most steps of a plan by which messages are mapped.
+const MOST_LENT: usize = 4;
 
 /// Both, ascending, each once.
 fn with_all(some: impl Iterator<Item = usize>, others: &[usize]) -> Vec<usize> {
@@ -214,7 +255,7 @@ fn push(rows: &mut Vec<Row>, row: Row) {
 /// The rows, and the forced parts that are ignored with the reason of each.
 pub(super) fn build(config: &Config, record_max: usize, tuned: Option<Tuned>) -> (Box<[Row]>, Vec<(String, String)>) {
     // A forced part brings two borders to the one half and cuts a row of the other in two; or, if it is of lent memory, three to that half.
-    const { assert!(MAX_ROWS >= MOST_STEPS + 6 + 2 + 3 * Forced::MOST) };
+    const { assert!(MAX_ROWS >= MOST_STEPS + 6 + MOST_LENT + 3 * Forced::MOST) };
     let limits = Limits::new(config, record_max);
     let (mut claims, mut refused): (Vec<Claim>, _) = (Vec::new(), Vec::new());
     for part in config.protocol.parts() {
@@ -233,13 +274,13 @@ pub(super) fn build(config: &Config, record_max: usize, tuned: Option<Tuned>) ->
     let mut rows: Vec<Row> = Vec::new();
     for from in with_all(unforced.iter().map(|r| r.from), &borders) {
         // Only lent memory can be mapped: for other messages of these sizes the rest of the list counts.
-        let row = match claims.iter().find(|c| c.way != Way::Mapped && c.sizes.contains(&from)) {
+        let row = match claims.iter().find(|c| !c.way.needs_loan() && c.sizes.contains(&from)) {
             Some(claim) => limits.row(from, claim.way, Origin::Forced),
             None => Row { from, up_to: MAX_MSG, ..unforced[unforced.partition_point(|r| r.from <= from) - 1] },
         };
         push(&mut rows, row);
     }
-    rows.extend(lent(&limits, &claims));
+    rows.extend(lent(&limits, &claims, &unforced, tuned));
     (rows.into(), refused)
 }
 
@@ -247,7 +288,7 @@ pub(super) fn build(config: &Config, record_max: usize, tuned: Option<Tuned>) ->
 fn is_covered(others: &[Claim], claim: &Claim) -> bool {
     let mut at = *claim.sizes.start();
     while at <= *claim.sizes.end() {
-        match others.iter().find(|o| (o.way != Way::Mapped || claim.way == Way::Mapped) && o.sizes.contains(&at)) {
+        match others.iter().find(|o| (!o.way.needs_loan() || claim.way.needs_loan()) && o.sizes.contains(&at)) {
             Some(other) => at = other.sizes.end() + 1,
             None => return false,
         }

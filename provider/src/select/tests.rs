@@ -26,15 +26,15 @@ fn borders_and_text() {
     let at = |n| s.choose(n, false).proto;
     assert_eq!([at(0), at(232)], [ProtoId::Inline; 2]);
     assert_eq!([at(233), at(4096)], [ProtoId::Eager; 2]);
-    assert_eq!([at(4097), at((16 << 10) - 1)], [ProtoId::Stream; 2]);
-    assert_eq!([at(16 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
+    assert_eq!([at(4097), at((8 << 10) - 1)], [ProtoId::Stream; 2]);
+    assert_eq!([at(8 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
     assert_eq!((s.row(233).from, s.row(4096).up_to, s.row(4096).proto), (233, 4096, ProtoId::Eager));
-    assert_eq!([s.row(16 << 10).shared, s.row((64 << 10) - 1).shared, s.row(64 << 10).shared], [false, false, true]);
-    assert_eq!(s.share_borders(ProtoId::Syscall), [64 << 10]);
+    assert_eq!([s.row(8 << 10).shared, s.row((32 << 10) - 1).shared, s.row(32 << 10).shared], [false, false, true]);
+    assert_eq!(s.share_borders(ProtoId::Syscall), [32 << 10]);
     let text = s.to_string();
     assert_eq!(text.lines().count(), 7, "{text}");
-    assert_eq!(s.choose_lent((4 << 10) - 1), None);
-    assert_eq!(s.choose_lent(4 << 10).map(|p| (p.row, p.proto)), Some((5, ProtoId::Mapped)));
+    assert_eq!(s.choose_lent((2 << 10) - 1), None);
+    assert_eq!(s.choose_lent(2 << 10).map(|p| (p.row, p.proto)), Some((5, ProtoId::Mapped)));
     assert_eq!(s.choose_lent(64 << 10).map(|p| s.rows()[usize::from(p.row)].shared), Some(true));
     assert_eq!(s.share_borders(ProtoId::Mapped), [32 << 10]);
     assert!(text.contains("233 .. 4096     eager") && !text.contains("forced"), "{text}");
@@ -76,7 +76,8 @@ fn forced_parts_are_in_the_table_and_marked() {
         [
             (0, Way::Eager, true),
             (4097, Way::Stream, false),
-            (16 << 10, Way::Alone, false),
+            (8 << 10, Way::Alone, false),
+            (32 << 10, Way::Shared, false),
             (64 << 10, Way::Alone, true),
             ((1 << 20) + 1, Way::Shared, false),
         ]
@@ -86,7 +87,7 @@ fn forced_parts_are_in_the_table_and_marked() {
     assert_eq!([s.choose(6000, false).proto, s.choose(6001, false).proto], [ProtoId::Eager, ProtoId::Stream]);
     assert_eq!(plain(&forced("inline")).len(), 5);
     let kernel = |list| forced(list).share_borders(ProtoId::Syscall);
-    assert_eq!(kernel("shared:4k-8k,alone:1m-"), [4096, 16 << 10, 64 << 10, 1 << 20]);
+    assert_eq!(kernel("shared:4k-8k,alone:1m-"), [4096, (8 << 10) + 1, 32 << 10, 1 << 20]);
     assert_eq!(kernel("shared"), [0]);
     let s = forced("mapped:1k-8k,stream:-1m");
     assert_eq!([1023, 1024, 8192, 8193, 1 << 20].map(|n| s.choose_lent(n).is_some()), [false, true, true, false, false]);
@@ -126,7 +127,7 @@ proptest! {
     /// Whatever the list: the table has no gaps, is not too long, and each size goes as the first part that has it says.
     #[test]
     fn the_first_part_that_has_a_size_counts(
-        parts in proptest::collection::vec((0usize..7, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
+        parts in proptest::collection::vec((0usize..9, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
         never in any::<bool>(), sizes in proptest::collection::vec(0usize..300_000, 20),
     ) {
         let list: Vec<String> =
@@ -143,17 +144,17 @@ proptest! {
         let possible = |way: Way, to: u64| match way {
             Way::Inline => to <= INJECT_MAX as u64,
             Way::Eager => to <= 6000,
-            Way::Stream | Way::Mapped => true,
+            Way::Stream | Way::Mapped | Way::MappedAlone | Way::MappedShared => true,
             _ => !never,
         };
         for n in sizes {
             let wanted = parts.iter().map(|(w, a, b)| (Way::ALL[*w], *a.min(b), *a.max(b)));
             let mut has_it = wanted.filter(|(way, from, to)| possible(*way, *to) && (*from..=*to).contains(&(n as u64)));
-            let mapped = has_it.clone().next().map_or(n >= 4 << 10, |(way, ..)| way == Way::Mapped) && n > INJECT_MAX;
+            let mapped = has_it.clone().next().map_or(n >= 2 << 10, |(way, ..)| way.needs_loan()) && n > INJECT_MAX;
             prop_assert_eq!(s.choose_lent(n).is_some(), mapped, "{} bytes of lent memory in\n{}", n, s);
-            let want = match has_it.find(|(way, ..)| *way != Way::Mapped) {
+            let want = match has_it.find(|(way, ..)| !way.needs_loan()) {
                 None => (usual.row(n).way(), false),
-                Some((Way::Syscall, ..)) if n < 64 << 10 => (Way::Alone, true),
+                Some((Way::Syscall, ..)) if n < 32 << 10 => (Way::Alone, true),
                 Some((Way::Syscall, ..)) => (Way::Shared, true),
                 Some((way, ..)) => (way, true),
             };
@@ -168,7 +169,8 @@ proptest! {
 mod tuned {
     //! What was measured counts after what the user says, and before the shipped sizes.
 
-    use super::super::model::tests::add;
+    use super::super::model::About;
+    use super::super::model::tests::{about, add, curve};
     use super::*;
     use crate::config::PARAMS;
 
@@ -212,7 +214,7 @@ mod tuned {
         assert_eq!(at(&rows, 100), (Way::Inline, Origin::Shipped));
         assert_eq!(at(&rows, 512), (Way::Eager, Origin::Profile));
         assert_eq!(at(&rows, 9 << 10), (Way::Alone, Origin::Profile));
-        assert_eq!([16 << 10, 1 << 20, 1 << 40].map(|n| at(&rows, n)), [(Way::Shared, Origin::Profile); 3]);
+        assert_eq!([20 << 10, 1 << 20, 1 << 40].map(|n| at(&rows, n)), [(Way::Shared, Origin::Profile); 3]);
         assert!(rows.len() <= 6, "{rows:?}");
     }
 
@@ -264,6 +266,75 @@ mod tuned {
         assert_eq!((first.way(), first.up_to, first.origin, table.inline_below), (Way::Inline, 232, Origin::Shipped, 233));
     }
 
+    /// The machine, with exported memory.
+    fn exporting(memory: &[(Way, f64, f64)]) -> Model {
+        let mut model = machine();
+        for (way, start, rate) in memory {
+            for source in Source::ALL {
+                let points: Vec<_> = (10..=26).map(|s| (1usize << s, start + (1usize << s) as f64 / rate, 0.02)).collect();
+                let about = About { memory: Memory::Exported, ..about(*way, *source) };
+                model.add(about, curve(&points)).expect("new");
+            }
+        }
+        model
+    }
+
+    const LENT: [(Way, f64, f64); 6] = [
+        (Way::Eager, 200.0, 3.0),
+        (Way::Stream, 400.0, 6.0),
+        (Way::Alone, 1000.0, 12.0),
+        (Way::Shared, 1500.0, 24.0),
+        (Way::MappedAlone, 700.0, 20.0),
+        (Way::MappedShared, 1700.0, 40.0),
+    ];
+
+    fn lent(model: &Model, config: &Config) -> Vec<(usize, Way, Origin)> {
+        let table = Selection::tuned(config, 6000, Some(Tuned { model, case: Case::MESSAGE }));
+        table.rows().iter().filter(|r| r.lent).map(|r| (r.from, r.way(), r.origin)).collect()
+    }
+
+    #[test]
+    fn lent_memory_has_costs_of_its_own() {
+        let model = exporting(&LENT);
+        let rows = lent(&model, &Config::default());
+        // As others goes by stream there: 400 + n/6 = 700 + n/20 at 2571 bytes. Both: from when one alone needs what help costs (worth).
+        assert!((2 << 10..=3 << 10).contains(&rows[0].0) && rows[0].1 == Way::MappedAlone, "{rows:?}");
+        assert_eq!(at(&rows, 1 << 20), (Way::MappedShared, Origin::Profile));
+        let tuned = Tuned { model: &model, case: Case { memory: Memory::Exported, ..Case::MESSAGE } };
+        let table = Selection::tuned(&Config::default(), 6000, Some(Tuned { model: &model, case: Case::MESSAGE }));
+        let settled = |len| table.settled(tuned, Source::Reused, len);
+        assert_eq!([settled(64), settled(8 << 10), settled(1 << 20)], [Way::Inline, Way::MappedAlone, Way::MappedShared]);
+        assert_eq!(table.lent_row(600).way(), table.row(600).way(), "as others");
+    }
+
+    #[test]
+    fn a_profile_without_exported_memory_leaves_its_rows_as_shipped() {
+        let shipped: Vec<_> = Selection::new(&Config::default(), 6000)
+            .rows()
+            .iter()
+            .filter(|r| r.lent)
+            .map(|r| (r.from, r.way(), r.origin))
+            .collect();
+        assert_eq!(lent(&machine(), &Config::default()), shipped);
+        assert_eq!(lent(&exporting(&[(Way::Stream, 1.0, 100.0)]), &Config::default()), shipped, "mapping was not measured");
+    }
+
+    #[test]
+    fn where_mapping_does_not_pay_lent_memory_goes_as_other_memory() {
+        let mut slow = LENT;
+        slow[4].1 = 1e7;
+        slow[5].1 = 1e7;
+        assert!(lent(&exporting(&slow), &Config::default()).iter().all(|r| r.0 >= 1 << 26), "mapping takes 10 ms");
+        let set = set(&[("mapped_min", "4k"), ("lend", "auto")]);
+        assert_eq!(lent(&exporting(&slow), &set)[0], (4 << 10, Way::MappedAlone, Origin::Set), "the user said so");
+        assert!(lent(&exporting(&LENT), &self::set(&[("lend", "never")])).is_empty());
+        let forced = lent(&exporting(&LENT), &self::set(&[("protocol", "mapped-shared:8k-64k,stream:1m-")]));
+        assert_eq!(
+            (at(&forced, 8 << 10), forced.last().map(|r| r.0 < 1 << 20)),
+            ((Way::MappedShared, Origin::Forced), Some(true))
+        );
+    }
+
     proptest! {
         /// Whatever was measured and whatever is set: a table that the engine can run, in which the user's sizes hold.
         #[test]
@@ -271,7 +342,7 @@ mod tuned {
             curves in proptest::collection::vec((0usize..5, proptest::collection::vec((1usize..3_000_000, 1f64..1e6), 1..30)), 0..5),
             eager in proptest::option::of(232u64..61_440), syscall in proptest::option::of(4096u64..1 << 21),
             share in proptest::option::of(16_384u64..1 << 21), never in any::<bool>(), record in 250usize..70_000,
-            forced in proptest::collection::vec((0usize..7, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
+            forced in proptest::collection::vec((0usize..9, 0u64..200_000, 0u64..200_000), 0..=Forced::MOST),
             sizes in proptest::collection::vec(0usize..3_000_000, 30),
         ) {
             let mut model = Model::default();

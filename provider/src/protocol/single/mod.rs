@@ -56,10 +56,14 @@ use std::collections::VecDeque;
 
 /// Bytes that one side copies in one turn, at least a chunk.
 pub const TURN: usize = 256 << 10;
-/// Shortest and longest chunk of a shared message.
-const CHUNKS: (usize, usize) = (16 << 10, 512 << 10);
+/// Shortest chunk of a shared message; one that is no longer is not worth sharing.
+pub const LEAST_CHUNK: usize = 16 << 10;
+/// Shortest and longest chunk.
+const CHUNKS: (usize, usize) = (LEAST_CHUNK, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
 const PARTS: usize = 4;
+/// Messages that the kernel copies have two chunks up to here: another system call costs more than waiting for the other's half.
+const HALVES: usize = 256 << 10;
 const PAGE: usize = 4096;
 /// The protocol.
 pub struct Single;
@@ -228,7 +232,7 @@ impl Copies {
         borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
             && match self.sharing {
                 Sharing::Never => false,
-                Sharing::WhereItPays => self.pace.wants_help(bytes, mapped),
+                Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped),
                 Sharing::Always => true,
             }
     }

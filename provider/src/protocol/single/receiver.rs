@@ -3,7 +3,7 @@
 use super::copier::Help;
 use super::means::{Loan, Means, is_fresh};
 use super::pace::TELLING;
-use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, PARTS, Said, TURN};
+use super::{CHUNKS, Copies, Declined, Ended, HALVES, Note, PAGE, PARTS, Said, TURN};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Lender};
@@ -104,7 +104,7 @@ impl Copies {
         }
         let mapped = loan.is_some();
         if let (Some(begun), Some(clock)) = (begun, &self.clock) {
-            self.pace.saw(wanted, clock.now() - begun, mapped);
+            self.pace.saw(wanted, clock.now() - begun, mapped, false);
         }
         let unmapped = body.lent != 0 && !mapped;
         self.fetched += wanted as u64;
@@ -158,7 +158,7 @@ impl Copies {
         match means.fetch(from, &c.req.iov, at, len) {
             Ok(()) => {
                 if let (Some(begun), Some(clock)) = (begun, &self.clock) {
-                    self.pace.saw(len, clock.now() - begun, loan.is_some());
+                    self.pace.saw(len, clock.now() - begun, loan.is_some(), matches!(c.stage, Stage::Claiming(_)));
                 }
                 c.next = at + len;
                 ended.fetched += len as u64;
@@ -244,7 +244,8 @@ impl Copies {
             return false;
         }
         let most = c.wanted.div_ceil(MAX_CHUNKS as usize).max(CHUNKS.1);
-        c.chunk = (c.wanted / PARTS).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
+        let parts = if coming.loan.is_none() && c.wanted <= HALVES { 2 } else { PARTS };
+        c.chunk = (c.wanted / parts).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
         let Ok(chunks) = u32::try_from(c.wanted.div_ceil(c.chunk)) else { return false };
         self.shared += 1;
         let share = Share::new(self.shared, chunks);

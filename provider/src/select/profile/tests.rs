@@ -58,7 +58,7 @@ proptest! {
         for (at, steps) in curves.iter().enumerate() {
             let mut size = 0;
             let points: Vec<_> = steps.iter().map(|&(step, ns, spread)| { size += step; (size, ns, spread) }).collect();
-            model.add(about(Way::CARRIERS[at % 5], Source::ALL[at / 5]), curve(&points)).expect("new");
+            model.add(about(Way::CARRIERS[at % 7], Source::ALL[at / 7]), curve(&points)).expect("new");
         }
         let key = Key { machine: Machine { processor, kernel, cores, hypervisor }, settings };
         let written = Profile { key, kernel_copies, handover_ns, model };
@@ -239,7 +239,7 @@ fn a_process_looks_once_and_says_so_once() {
     for _ in 0..3 {
         let tuned = profiles.standing(&config, &log).tuned().expect("in force");
         let table = Selection::tuned(&config, 6000, Some(tuned));
-        assert_eq!((table.row(20_000).way(), table.row(20_000).origin), (Way::Shared, Origin::Profile));
+        assert_eq!((table.row(1 << 20).way(), table.row(1 << 20).origin), (Way::Shared, Origin::Profile));
         let _ = std::fs::remove_file(place.file());
     }
     let heard = std::mem::take(&mut *ears.heard.lock().expect("lock"));

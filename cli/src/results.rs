@@ -1,0 +1,169 @@
+//! What was measured, and what follows from it.
+
+use crate::figures::{Crossover, Regret, Series, Step, crossovers, excess, regret, worst_step};
+use crate::kind::{Kind, Lane, State, WAYS};
+use rustmx::config::force::Way;
+use rustmx::select::model::Memory;
+use serde::Serialize;
+
+/// What a cell of two processes that only copy has for a way.
+pub(crate) const LIMIT: &str = "limit";
+
+/// Where and how it was measured.
+#[derive(Serialize)]
+pub(crate) struct Machine {
+    pub processor: String,
+    pub kernel: String,
+    pub cores: [usize; 2],
+    pub settings: Vec<String>,
+}
+
+/// The times of one way at one size.
+#[derive(Serialize)]
+pub(crate) struct Cell {
+    /// `None`: no message, a plain copy within one process.
+    #[serde(flatten)]
+    pub kind: Option<Kind>,
+    pub way: &'static str,
+    pub size: usize,
+    pub median_ns: f64,
+    /// How far the middle half of the rounds is apart, as a part of the median.
+    pub spread: f64,
+    pub rounds_ns: Vec<f64>,
+}
+
+/// A crossover, and with which buffers.
+#[derive(Serialize)]
+pub(crate) struct Crossing {
+    #[serde(flatten)]
+    pub kind: Kind,
+    #[serde(flatten)]
+    pub crossover: Crossover,
+}
+
+/// What a rule costs.
+#[derive(Serialize)]
+pub(crate) struct Rule {
+    #[serde(flatten)]
+    pub kind: Kind,
+    pub rule: String,
+    #[serde(flatten)]
+    pub regret: Regret,
+}
+
+/// Where the time of what the provider chose jumps most from one size to twice that size.
+#[derive(Serialize)]
+pub(crate) struct Jump {
+    #[serde(flatten)]
+    pub kind: Kind,
+    #[serde(flatten)]
+    pub step: Step,
+}
+
+/// How near something comes to two processes that do nothing but copy.
+#[derive(Serialize)]
+pub(crate) struct Approach {
+    #[serde(flatten)]
+    pub kind: Kind,
+    pub way: &'static str,
+    /// More than the limit's time, as a part of that.
+    #[serde(flatten)]
+    pub over: Regret,
+}
+
+/// All that was found.
+#[derive(Serialize)]
+pub(crate) struct Results {
+    pub machine: Machine,
+    pub rounds: usize,
+    /// One hand-over of a cache line, a value a round.
+    pub handover_ns: Vec<f64>,
+    /// An empty message, a value a round.
+    pub empty_ns: Vec<f64>,
+    /// Why the figures should not be trusted much; empty if nothing speaks against them.
+    pub unsteady: Vec<String>,
+    /// What could not be measured, and why.
+    pub missing: Vec<String>,
+    /// Whether the kernel lets both processes copy from each other.
+    #[serde(skip)]
+    pub kernel_copies: bool,
+    pub cells: Vec<Cell>,
+    pub memcpy: Vec<Cell>,
+    /// Two processes that copy a half each, and nothing else: by the kernel for private memory, in mapped memory for exported.
+    pub limits: Vec<Cell>,
+    pub crossovers: Vec<Crossing>,
+    pub regret: Vec<Rule>,
+    pub steps: Vec<Jump>,
+    pub against_limit: Vec<Approach>,
+}
+
+impl Results {
+    /// The kinds of buffers that were measured, in the order in which they are shown.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let all = Memory::ALL.iter().flat_map(|m| State::ALL.iter().map(|s| Kind { memory: *m, state: *s }));
+        all.filter(|k| self.cells.iter().any(|c| c.kind == Some(*k))).collect()
+    }
+
+    /// The lanes that were measured with some buffers.
+    pub fn lanes(&self, kind: Kind) -> Vec<Lane> {
+        Lane::all().filter(|l| self.cells.iter().any(|c| c.kind == Some(kind) && c.way == l.name())).collect()
+    }
+
+    /// What was found of a way and a size.
+    pub fn cell(&self, kind: Kind, way: &str, size: usize) -> Option<&Cell> {
+        self.cells.iter().find(|c| c.kind == Some(kind) && c.way == way && c.size == size)
+    }
+
+    /// The limit at a size.
+    pub fn limit(&self, kind: Kind, size: usize) -> Option<&Cell> {
+        self.limits.iter().find(|c| c.kind == Some(kind) && c.size == size)
+    }
+
+    /// The times of a way.
+    pub fn series(&self, kind: Kind, way: &str) -> Series {
+        series(&self.cells, kind, way)
+    }
+
+    /// Finds where ways overtake each other. Ways that need no exported memory do so with private memory, too, and are compared there.
+    pub fn find_crossovers(&mut self, kind: Kind) {
+        let all: Vec<(Way, Series)> = WAYS.iter().map(|w| (*w, self.series(kind, w.name()))).collect();
+        for (i, (a, times)) in all.iter().enumerate() {
+            for (b, others) in &all[i + 1..] {
+                if kind.memory == Memory::Exported && !a.needs_loan() && !b.needs_loan() {
+                    continue;
+                }
+                let found = crossovers((a.name(), times), (b.name(), others));
+                self.crossovers.extend(found.into_iter().map(|crossover| Crossing { kind, crossover }));
+            }
+        }
+    }
+
+    /// Finds what a rule costs that names a lane for each size.
+    pub fn find_regret(&mut self, kind: Kind, rule: impl Into<String>, choose: impl Fn(usize) -> Lane) {
+        let lanes: Vec<Lane> = Lane::all().collect();
+        let series: Vec<Series> = lanes.iter().map(|l| self.series(kind, l.name())).collect();
+        let all: Vec<&Series> = series.iter().collect();
+        let regret = regret(&all, |size| lanes.iter().position(|l| *l == choose(size)));
+        self.regret.push(Rule { kind, rule: rule.into(), regret });
+    }
+
+    /// Finds the worst step of what the provider chose.
+    pub fn find_step(&mut self, kind: Kind) {
+        let step = worst_step(&self.series(kind, Lane::Chosen.name()));
+        self.steps.extend(step.map(|step| Jump { kind, step }));
+    }
+
+    /// Finds how near each lane comes to the limit.
+    pub fn find_approach(&mut self, kind: Kind) {
+        let limit = series(&self.limits, kind, LIMIT);
+        for lane in self.lanes(kind) {
+            let over = excess(&self.series(kind, lane.name()), &limit);
+            self.against_limit.extend(over.map(|over| Approach { kind, way: lane.name(), over }));
+        }
+    }
+}
+
+fn series(cells: &[Cell], kind: Kind, way: &str) -> Series {
+    let of = cells.iter().filter(|c| c.kind == Some(kind) && c.way == way);
+    Series { times: of.map(|c| (c.size, c.rounds_ns.clone())).collect() }
+}
