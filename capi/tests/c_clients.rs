@@ -26,7 +26,9 @@ fn build(name: &str, test: &str, libraries: &[&str]) -> PathBuf {
 fn says_ok(command: &mut Command) {
     let out = run(command, LIMIT);
     assert!(out.status.success(), "{:?}\n{}", out.status, text(&out));
-    assert_eq!(text(&out), "OK\n");
+    // Valgrind does not know userfaultfd(2), answers ENOSYS for it, and says so.
+    let said: String = text(&out).lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(said, "OK\n", "{}", text(&out));
 }
 
 fn client(name: &str) {

@@ -66,7 +66,7 @@ struct RxStream {
     /// The sender wants to know when all is there, and does not see it by a position in the ring.
     tell: bool,
     /// What is to become of held bytes that are still landing.
-    later: Option<Dest>,
+    later: Option<Box<Dest>>,
     dest: Dest,
 }
 
@@ -196,7 +196,7 @@ impl Streams {
             self.cts.push_back((id, 0, flag::LAST));
         }
         match s.later.take() {
-            Some(dest) => self.matched(link, pool, id, dest),
+            Some(dest) => self.matched(link, pool, id, *dest),
             None => self.finish(id),
         }
     }
@@ -269,7 +269,7 @@ impl Streams {
     fn matched(&mut self, link: &mut Link, pool: &mut Pool, id: u32, dest: Dest) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
         if s.arrived < s.promise && link.is_in_place() {
-            s.later = Some(dest);
+            s.later = Some(Box::new(dest));
             return None;
         }
         let wanted = match &dest {
@@ -319,7 +319,7 @@ impl Streams {
         self.ready.clear();
         self.cts.clear();
         for (_, s) in self.rx.extract_if(|_, s| !matches!(s.dest, Dest::Held(_)) || s.arrived < s.env.total) {
-            if let Dest::Recv(req) = s.later.unwrap_or(s.dest) {
+            if let Dest::Recv(req) = s.later.map_or(s.dest, |later| *later) {
                 out.recvs.push((req, s.env));
             }
         }
