@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Deadline, Event, Msg, Node, Want, all_ok, at_port, attr, by_network, contact, footprint, fresh_port, not_by_network, pattern,
-    process, push, run, watchdog,
+    Deadline, Event, Msg, Node, Want, all_ok, at_port, attr, by_network, contact, footprint, fresh_port, not_by_network,
+    number_of, pattern, process, push, run, watchdog,
 };
 use rustmx::sys::clock::Clock;
 use rustmx::{Addr, AddressVector, Config, Domain, Error, Log, Name, OpFlags};
@@ -163,7 +163,7 @@ fn a_stale_identity_fails_what_waits_for_it() {
     let got = run(&mut [&mut a, &mut b], &[3, 0]);
     for e in &got[0] {
         let e = e.expect_err("refused");
-        assert_eq!((e.error, e.peer, e.detail), (Error::Refused, Some(old), std::process::id()), "{e:?}");
+        assert_eq!((e.error, e.peer, e.detail), (Error::Refused, Some(old), number_of(std::process::id())), "{e:?}");
     }
     assert_eq!(a.send(Msg::new(stale, 1), &mut buf), Err(Error::Refused));
     assert_eq!(b.stats().unexpected, 0);

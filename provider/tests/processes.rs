@@ -6,7 +6,7 @@ mod common;
 
 use common::process::{self, Copy, copy, hear, say};
 use common::{
-    Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, by_network_only, footprint, not_by_network, pattern, seg, watchdog,
+    Deadline, Event, Footprint, Msg, Node, Rng, Want, all_ok, footprint, not_by_network, number_of, pattern, seg, watchdog,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustmx::{Access, Addr, CompFlags, Error, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
@@ -367,9 +367,7 @@ fn one_kill(node: &mut Node, bystander: &mut Bystander, rng: &mut Rng, what: &st
                 Err(e) => {
                     assert!(dead.is_some(), "{what}: {e:?} while it was alive");
                     assert!(matches!(e.error, Error::PeerGone | Error::Refused), "{what}: {e:?}");
-                    // Of another host's process there is no number here.
-                    let number = if by_network_only() { 0 } else { pid };
-                    assert_eq!((e.peer, e.detail), (Some(victim_name), number), "{what}: {e:?}");
+                    assert_eq!((e.peer, e.detail), (Some(victim_name), number_of(pid)), "{what}: {e:?}");
                 }
             }
         }

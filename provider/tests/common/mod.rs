@@ -143,6 +143,11 @@ pub fn by_network_only() -> bool {
     std::env::var_os("RUSTMX_TEST_NETWORK").is_some()
 }
 
+/// The number by which errors name process `pid`: another host's processes have none here.
+pub fn number_of(pid: u32) -> u32 {
+    if by_network_only() { 0 } else { pid }
+}
+
 /// Whether a test is to be left out because endpoints reach each other by TCP in this run, and there `why` is so.
 pub fn not_by_network(why: &str) -> bool {
     let left_out = by_network_only();
