@@ -28,7 +28,7 @@ unset RUSTFLAGS
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts test heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites netlab)
+all_steps=(setup fmt clippy floors scripts test network heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -38,6 +38,7 @@ describe() {
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
     scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
+    network) echo "the engine's tests with all peers reached by TCP" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
@@ -79,6 +80,12 @@ step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
+
+# What those tests ask of shared memory alone they leave out.
+step_network() {
+  RUSTMX_TEST_NETWORK=1 cargo test -p rustmx --no-fail-fast --test pair --test memory --test contact --test sleep \
+    --test shared_context --test processes
+}
 
 step_heap() {
   cargo build --release -p rustmx-heap &&
@@ -130,7 +137,10 @@ sanitized() {
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
-step_asan() { sanitized asan -Zsanitizer=address -p rustmx --lib --test pair --test memory --test simulation --test hostile; }
+step_asan() {
+  sanitized asan -Zsanitizer=address -p rustmx --lib --test pair --test memory --test simulation --test hostile --test network &&
+    RUSTMX_TEST_NETWORK=1 sanitized asan -Zsanitizer=address -p rustmx --test pair --test memory
+}
 
 step_tsan() {
   # The standard library is not instrumented (that would take rust-src): see ci/tsan.supp. rustix goes
@@ -138,7 +148,8 @@ step_tsan() {
   # the other look like a race. This sanitizer sees one process: the rings between two are loom's.
   local flags="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg=rustix_use_libc"
   export TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1"
-  sanitized tsan "$flags" -p rustmx --lib --test pair --test memory --test simulation || return
+  sanitized tsan "$flags" -p rustmx --lib --test pair --test memory --test simulation --test network || return
+  RUSTMX_TEST_NETWORK=1 sanitized tsan "$flags" -p rustmx --test pair || return
   sanitized tsan "$flags" -p rustmx-fi --test threads
 }
 
@@ -201,6 +212,7 @@ step_netlab() {
   local said
   said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
   ci/netlab.sh self-test || return
+  RUSTMX_TEST_NETLAB=$root/ci/netlab.sh cargo test -p rustmx --test network hosts:: || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf
 }
 

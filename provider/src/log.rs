@@ -83,6 +83,36 @@ impl Log {
     }
 }
 
+/// Warnings that strangers can cause at will: a few in a while are said, the others counted.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    since: u64,
+    said: u32,
+    kept: u64,
+}
+
+impl Seldom {
+    /// Nanoseconds of a while, and warnings that are said in one.
+    const WHILE: u64 = 10_000_000_000;
+    const MOST: u32 = 5;
+
+    /// A warning about a connection, at `now` in nanoseconds.
+    pub fn warn(&mut self, log: &Log, now: u64, text: impl FnOnce() -> String) {
+        if now.saturating_sub(self.since) >= Seldom::WHILE {
+            (self.since, self.said) = (now, 0);
+        }
+        if self.said == Seldom::MOST {
+            self.kept += 1;
+            return;
+        }
+        self.said += 1;
+        match std::mem::take(&mut self.kept) {
+            0 => log.warn(text),
+            kept => log.warn(|| format!("{}; before that {kept} warnings about connections were not shown", text())),
+        }
+    }
+}
+
 /// A string as JSON and TOML have it: between quotation marks. What is told is ours, but names of endpoints and processors need not be.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
@@ -102,6 +132,32 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Default)]
+    struct Lines(parking_lot::Mutex<Vec<String>>);
+
+    impl LogSink for Lines {
+        fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+            true
+        }
+
+        fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+            self.0.lock().push(text.into());
+        }
+    }
+
+    #[test]
+    fn a_few_warnings_in_a_while_are_said_and_the_others_counted() {
+        let lines = Arc::new(Lines::default());
+        let (log, mut seldom) = (Log::new(lines.clone()), Seldom::default());
+        let start = Seldom::WHILE * 3;
+        (0..100).for_each(|i| seldom.warn(&log, start + i, || format!("no {i}")));
+        seldom.warn(&log, start + Seldom::WHILE, || "later".into());
+        seldom.warn(&log, start + Seldom::WHILE + 1, || "again".into());
+        let lines = lines.0.lock();
+        assert_eq!(lines[..5], ["no 0", "no 1", "no 2", "no 3", "no 4"]);
+        assert_eq!(lines[5..], ["later; before that 95 warnings about connections were not shown", "again"]);
+    }
 
     #[test]
     fn strings_of_json_and_toml() {

@@ -25,7 +25,7 @@ impl Host {
     }
 
     fn with(members: usize, config: Config) -> Host {
-        let mut domain = Domain::new(Arc::new(config), Log::silent());
+        let mut domain = Domain::new(Arc::new(common::by_network(config)), Log::silent());
         let srx = domain.srx_open(OpFlags::COMPLETION, false);
         let mut host = Host { domain, srx, eps: Vec::new(), av: Arc::new(AddressVector::new()) };
         for _ in 0..members {

@@ -12,7 +12,7 @@ use crate::sys::interfaces::{self, Interface};
 use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
-use crate::transport::tcp::{Tcp, Terms};
+use crate::transport::tcp::{Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -85,7 +85,13 @@ impl Machine {
                 self.log.warn(|| format!("peers on other hosts cannot be reached: no port to listen at ({why})"));
                 Ok(None)
             }
-            Err(why) => Err(why),
+            Err(why) => {
+                self.log.warn(|| match &self.terms.ports {
+                    Some(range) if port == 0 => no_port(range, "to listen at"),
+                    _ => format!("cannot listen at {ip} port {port}: {why}"),
+                });
+                Err(why)
+            }
         }
     }
 }
@@ -101,7 +107,8 @@ impl Venue for Machine {
         let (tcp, place) = network.unzip();
         let nested = tcp.is_some();
         let memory = OwnMemory::new(self.oversight);
-        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, nested, memory }))
+        let log = self.log.clone();
+        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, nested, armed: false, log, memory }))
     }
 
     fn random(&self) -> u64 {
@@ -117,6 +124,9 @@ struct Doors {
     shm: bool,
     /// The poller of the network is watched by the one of this host.
     nested: bool,
+    /// Somebody sleeps, or may: it stays watched.
+    armed: bool,
+    log: Log,
     memory: OwnMemory,
 }
 
@@ -143,7 +153,7 @@ impl Door for Doors {
     fn call(&mut self, name: &Name, reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall> {
         match (reach, &mut self.tcp) {
             (Reach::Host, _) => self.local.call(name),
-            (Reach::Network, Some(tcp)) => Ok((tcp.call(name)?, 0)),
+            (Reach::Network, Some(tcp)) => tcp.call(name, &self.log).map(|line| (line as Arc<dyn Line>, 0)),
             (Reach::Network, None) => Err(NoCall::Never(Error::Unreachable)),
         }
     }
@@ -160,7 +170,7 @@ impl Door for Doors {
 
     fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let Some(tcp) = &mut self.tcp else { return 0 };
-        if self.nested && tcp.has_connections() {
+        if self.nested && !self.armed && tcp.has_connections() {
             // Every turn asks it anyway, and a poller in a poller costs each sender some more.
             self.local.forget(tcp.as_fd());
             self.nested = false;
@@ -181,10 +191,19 @@ impl Door for Doors {
     }
 
     fn arm(&mut self) {
-        if let Some(tcp) = &self.tcp
-            && !self.nested
-        {
-            self.nested = self.local.watch(tcp.as_fd()).is_ok();
+        self.armed = true;
+        if let Some(tcp) = &mut self.tcp {
+            tcp.arm();
+            if !self.nested {
+                self.nested = self.local.watch(tcp.as_fd()).is_ok();
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        if let Some(tcp) = &mut self.tcp {
+            tcp.disarm();
         }
     }
 

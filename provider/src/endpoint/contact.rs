@@ -257,7 +257,7 @@ impl Endpoint {
             return;
         }
         let Some(id) = self.peers.caller(from, pid, to.is_contact(), self.config.fragment as usize) else {
-            self.log.warn(|| format!("{from} (process {}) calls again, or is not who it says", pid));
+            self.complain(|| format!("{from} (process {pid}) calls again, or is not who it says"));
             line.turn_away(Refusal::Malformed);
             return;
         };
@@ -266,8 +266,9 @@ impl Endpoint {
         if peer.link.is_none() {
             peer.reach = line.reach();
         } else if peer.reach != line.reach() {
-            self.log
-                .warn(|| format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks"));
+            self.complain(|| {
+                format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks")
+            });
             line.turn_away(Refusal::Malformed);
             return;
         }
@@ -288,6 +289,12 @@ impl Endpoint {
             self.start_dialing(id, now);
             self.answer(out, id, line, now);
         }
+    }
+
+    /// A warning that others can cause at will.
+    pub(super) fn complain(&mut self, text: impl FnOnce() -> String) {
+        let now = self.clock.now();
+        self.complaints.warn(&self.log, now, text);
     }
 
     /// Both called at once over the network, and one call is enough. Whether it is ours; else ours is given up.

@@ -69,7 +69,9 @@ impl Endpoint {
         let speak = || describe(why, culprit.name.as_ref(), culprit.pid);
         if failed > 0 || !closed {
             self.stats.lost += 1;
-            self.log.warn(|| format!("{}; {failed} operations failed", speak()));
+            let text = || format!("{}; {failed} operations failed", speak());
+            // Who comes only to write garbage can do so often.
+            if why == Error::Corrupt { self.complain(text) } else { self.log.warn(text) }
         } else {
             self.log.info(|| format!("closed: {}", speak()));
         }

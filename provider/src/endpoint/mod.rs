@@ -51,7 +51,7 @@ pub(crate) use sleep::{Patience, UNFENCED};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::log::{Log, Seldom};
 use crate::mem::pool::Pool;
 use crate::mem::shared::{SharedMem, SharedWord};
 use crate::peer::av::{AddressVector, BoundVector};
@@ -156,6 +156,7 @@ pub struct Endpoint {
     attr: EpAttr,
     config: Arc<Config>,
     log: Log,
+    complaints: Seldom,
     clock: Clock,
     av: Option<BoundVector>,
     name: Option<Name>,
@@ -196,6 +197,7 @@ impl Endpoint {
             attr,
             config,
             log,
+            complaints: Seldom::default(),
             clock,
             av: None,
             name: None,

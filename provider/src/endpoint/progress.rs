@@ -302,7 +302,7 @@ impl Endpoint {
             // A packet that only wakes is no work: what it is about is in the ring.
             Event::Peer(id) => return usize::from(self.heard_from(out, id)),
             Event::Own => return 0,
-            Event::TurnedAway(who) => self.log.warn(|| format!("turned away {who}")),
+            Event::TurnedAway(who) => self.complain(|| format!("turned away {who}")),
         }
         1
     }

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Nanoseconds that may be slept while a peer cannot be trusted to wake us: one that takes part in no fences.
 pub(crate) const UNFENCED: u64 = 1_000_000;
 
+/// Nanoseconds that may be slept while there are peers on other hosts.
+const HEALTH: u64 = 250_000_000;
+
 /// How long a sleep may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -61,6 +64,9 @@ impl Endpoint {
         if self.nap != 0 {
             self.nap = 0;
             self.show_nap();
+            if let Some(door) = &mut self.door {
+                door.disarm();
+            }
         }
     }
 
@@ -102,6 +108,8 @@ impl Endpoint {
         });
         let woken = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.wakes_us()));
         let unsure = (!woken).then_some(UNFENCED);
-        calls.chain(unsure).min().map_or(Patience::Unlimited, Patience::Nanos)
+        // Whether their hosts still answer is asked by us alone.
+        let health = self.poll.network.then_some(HEALTH);
+        calls.chain(unsure).chain(health).min().map_or(Patience::Unlimited, Patience::Nanos)
     }
 }

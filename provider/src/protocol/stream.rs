@@ -339,6 +339,10 @@ fn stream_id(header: &Header) -> Result<u32, Corrupt> {
 fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest) -> Result<u32, Corrupt> {
     let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
+    // Before anything lands under this name.
+    if wire.streams.rx.contains_key(&rts.stream) {
+        return Err(Corrupt);
+    }
     wire.link.take(promise)?;
     let tell = header.flags & flag::LAST != 0 && wire.link.is_in_place();
     let mut s = RxStream { env, promise, arrived: len, goal: promise, tell, later: None, dest };
@@ -355,10 +359,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
         _ if wire.link.is_in_place() => wire.link.release(promise),
         _ => wire.link.release(len),
     }
-    match wire.streams.rx.entry(rts.stream) {
-        std::collections::hash_map::Entry::Occupied(_) => return Err(Corrupt),
-        std::collections::hash_map::Entry::Vacant(v) => v.insert(s),
-    };
+    wire.streams.rx.insert(rts.stream, s);
     Ok(rts.stream)
 }
 

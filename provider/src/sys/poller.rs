@@ -34,6 +34,13 @@ impl Poller {
         epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
     }
 
+    /// Whether the watched `fd` counts as ready, too, while it takes output.
+    pub fn watch_output(&self, fd: impl AsFd, token: u64, on: bool) {
+        let output = if on { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | output;
+        let _ = epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), flags);
+    }
+
     /// Stops watching `fd`, which stays open.
     pub fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.fd, fd);

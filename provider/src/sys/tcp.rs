@@ -40,11 +40,29 @@ pub fn listen(at: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Begins to connect to `to`, from a port of `from` if that is given, else from any. [`connected`] tells how it went.
+/// Begins to connect to `to`, from a port of `from` if that is given (`EADDRINUSE` if none of them is free), else from any.
+/// [`connected`] tells how it went.
 pub fn connect(to: SocketAddr, from: Option<RangeInclusive<u16>>, start: u16) -> Result<OwnedFd, Errno> {
+    let Some(range) = from else { return connect_from(to, None) };
+    let count = u32::from(range.end() - range.start()) + 1;
+    for i in 0..count {
+        let port = range.start() + ((u32::from(start) + i) % count) as u16;
+        match connect_from(to, Some(port)) {
+            // Somebody listens there, or it has a connection to that place already, perhaps one that lingers.
+            Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL | Errno::ACCESS) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+fn connect_from(to: SocketAddr, port: Option<u16>) -> Result<OwnedFd, Errno> {
     let fd = socket(&to)?;
-    if let Some(range) = from {
-        bind_within(&fd, &to, &range, start)?;
+    if let Some(port) = port {
+        // Several connections may leave from one port if they go to different places.
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        rustix::net::bind(&fd, &SocketAddr::new(any, port))?;
     }
     prepare(&fd)?;
     match rustix::net::connect(&fd, &to) {
@@ -53,21 +71,11 @@ pub fn connect(to: SocketAddr, from: Option<RangeInclusive<u16>>, start: u16) ->
     }
 }
 
-/// Takes a port of a range, the first that is free from `start` on; `EADDRINUSE` if none is.
-fn bind_within(fd: &OwnedFd, to: &SocketAddr, range: &RangeInclusive<u16>, start: u16) -> Result<(), Errno> {
-    // Several connections may leave from one port if they go to different places.
-    sockopt::set_socket_reuseaddr(fd, true)?;
-    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-    let count = u32::from(range.end() - range.start()) + 1;
-    for i in 0..count {
-        let port = range.start() + ((u32::from(start) + i) % count) as u16;
-        match rustix::net::bind(fd, &SocketAddr::new(any, port)) {
-            Ok(()) => return Ok(()),
-            Err(Errno::ADDRINUSE | Errno::ACCESS) => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Err(Errno::ADDRINUSE)
+/// Whether the other side has hung up already.
+pub fn is_hung_up(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && fds[0].revents().intersects(ended)
 }
 
 /// Whether a connection that was begun is there; an error if it failed.
@@ -98,9 +106,24 @@ fn prepare(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(fd, Duration::from_secs(KEEPALIVE[1]))
 }
 
+/// Milliseconds between questions to a peer that does not answer, or has no room, for the kernel's own bounds (tcp(7): 1 s to 120 s).
+const RTO_MAX: core::ops::RangeInclusive<u64> = 1_000..=120_000;
+/// `TCP_RTO_MAX_MS` of linux/tcp.h, since Linux 6.15.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 /// After how many unanswered questions an idle connection counts as broken, for a bound of `millis`.
+///
+/// While there is something to be sent the kernel asks, too: again what is not acknowledged, or whether there is room now. The pauses double,
+/// up to two minutes; here they end at a third of `millis`, so that a silence of `millis` means something. Linux before 6.15 cannot
+/// do that: there a peer that has no room, and whose host goes, is noticed up to two minutes later.
 pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
-    let asks = (millis / 1000).saturating_sub(KEEPALIVE[0]) / KEEPALIVE[1];
+    let pause = (millis / 3).clamp(*RTO_MAX.start(), *RTO_MAX.end()) as libc::c_int;
+    let len = size_of_val(&pause) as libc::socklen_t;
+    // SAFETY: the kernel reads an int. An older one knows no such option, and does nothing.
+    let _ = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_RTO_MAX_MS, (&raw const pause).cast(), len) };
+    let idle = (millis / 3000).clamp(1, KEEPALIVE[0]);
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(idle))?;
+    let asks = (millis / 1000).saturating_sub(idle) / KEEPALIVE[1];
     sockopt::set_tcp_keepcnt(fd, asks.clamp(1, 120) as u32)
 }
 
@@ -201,7 +224,7 @@ pub fn unacknowledged(fd: &OwnedFd) -> usize {
 pub struct Health {
     /// Something was sent, or asked, that has not been acknowledged.
     pub waits: bool,
-    /// Milliseconds since the other side's kernel acknowledged anything. It does so also when its process does not read.
+    /// Milliseconds since anything came from the other side's kernel. It acknowledges also when its process does not read.
     pub silent: u32,
     /// Smoothed time of a round trip in microseconds.
     pub round_trip: u32,
@@ -215,8 +238,10 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
     // SAFETY: the kernel writes at most `len` bytes of `info`.
     let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
     (done == 0).then_some(Health {
-        waits: info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_backoff > 0,
-        silent: info.tcpi_last_ack_recv,
+        // Not tcpi_backoff: questions to a peer without room are rare after a while, and answered ones keep it.
+        waits: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+        // Data alone need not count as an acknowledgement.
+        silent: info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv),
         round_trip: info.tcpi_rtt,
     })
 }

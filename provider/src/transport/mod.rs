@@ -105,6 +105,9 @@ pub trait Door: Send {
         false
     }
 
+    /// Nobody sleeps there any more.
+    fn disarm(&mut self) {}
+
     /// The endpoint closes: sends what is left. Whether it is out of this process's hands.
     fn part(&mut self) -> bool {
         true

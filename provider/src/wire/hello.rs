@@ -92,6 +92,11 @@ impl Hello {
         self
     }
 
+    /// Whether `bytes`, if they are the first ones of a message, may become a hello.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().zip(MAGIC).all(|(is, should)| *is == should)
+    }
+
     /// Validates a message that came in.
     pub fn parse(bytes: &[u8]) -> Result<Hello, BadHello> {
         let hello = Hello::read_from_bytes(bytes).map_err(|_| BadHello::Malformed)?;

@@ -50,12 +50,17 @@ pub fn contact(port: u16) -> Name {
     Name::contact("127.0.0.1".parse().expect("ip"), 0, port)
 }
 
-/// A port that nothing else in this process uses, nor most likely another process (ports are names of abstract sockets here,
-/// nobody binds them).
+/// A port that nothing else in this process uses, nor most likely another process.
 pub fn fresh_port() -> u16 {
     static NEXT: OnceLock<AtomicU64> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU64::new(rustmx::sys::host::random() >> 32));
-    (1025 + next.fetch_add(1, Ordering::Relaxed) % (65_536 - 1025)) as u16
+    loop {
+        let port = (1025 + next.fetch_add(1, Ordering::Relaxed) % (65_536 - 1025)) as u16;
+        // On this host a port is but a name; by network somebody may have it.
+        if !by_network_only() || std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A segment over `buf`. Every test keeps its buffers until the operations on them have ended.
@@ -126,10 +131,30 @@ impl Want {
 
 /// With `RUSTMX_TEST_NETWORK=1` in the environment all endpoints of a test reach each other by TCP, over the loopback interface.
 pub fn by_network(config: Config) -> Config {
-    match std::env::var_os("RUSTMX_TEST_NETWORK") {
-        Some(_) => Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..config },
-        None => config,
+    match by_network_only() {
+        true if config.iface == Iface::default() => Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..config },
+        true => Config { shm: 0, ..config },
+        false => config,
     }
+}
+
+/// Whether endpoints reach each other by TCP in this run.
+pub fn by_network_only() -> bool {
+    std::env::var_os("RUSTMX_TEST_NETWORK").is_some()
+}
+
+/// The number by which errors name process `pid`: another host's processes have none here.
+pub fn number_of(pid: u32) -> u32 {
+    if by_network_only() { 0 } else { pid }
+}
+
+/// Whether a test is to be left out because endpoints reach each other by TCP in this run, and there `why` is so.
+pub fn not_by_network(why: &str) -> bool {
+    let left_out = by_network_only();
+    if left_out {
+        eprintln!("left out by network: {why}");
+    }
+    left_out
 }
 
 impl Node {

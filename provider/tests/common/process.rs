@@ -56,7 +56,12 @@ pub fn command(test: &str, words: &str) -> Command {
 
 /// Runs `test` of this test program in another process, in the role `words`.
 pub fn copy(test: &str, words: &str) -> Copy {
-    let mut child = command(test, words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("spawn");
+    spawn(&mut command(test, words))
+}
+
+/// Runs what is a [`command`] in the end.
+pub fn spawn(command: &mut Command) -> Copy {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("spawn");
     let (tx, lines) = channel();
     let out = BufReader::new(child.stdout.take().expect("stdout"));
     std::thread::spawn(move || {

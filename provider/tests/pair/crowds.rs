@@ -1,6 +1,8 @@
 //! More messages than there is room for: floods, streams in both directions, many peers, and a peer that does not poll.
 
-use crate::common::{Deadline, Event, Msg, Node, Rng, Want, all_ok, attr, pattern, process, push, run, watchdog};
+use crate::common::{
+    Deadline, Event, Msg, Node, Rng, Want, all_ok, attr, by_network_only, pattern, process, push, run, watchdog,
+};
 use crate::{memory, ok, pair};
 use rustmx::{Addr, CompFlags, Config, Error, INJECT_MAX, OpFlags};
 
@@ -8,7 +10,7 @@ use rustmx::{Addr, CompFlags, Config, Error, INJECT_MAX, OpFlags};
 #[test]
 fn a_flood_of_unexpected_messages() {
     process::alone("crowds::a_flood_of_unexpected_messages", || {
-        let _dog = watchdog("flood", 60);
+        let _dog = watchdog("flood", 150);
         const COUNT: usize = 10_000;
         for n in [4096usize, 200, 9000] {
             let (mut a, mut b, to_b, _) = pair();
@@ -20,7 +22,7 @@ fn a_flood_of_unexpected_messages() {
                 sent.extend(s);
                 came += r.len();
             }
-            let until = Deadline::new(20);
+            let until = Deadline::new(if by_network_only() { 60 } else { 20 });
             while b.stats().unexpected < COUNT as u64 {
                 came += b.poll().len();
                 sent.extend(a.poll());
@@ -203,7 +205,8 @@ fn sends_do_not_wait_for_a_peer_that_computes() {
             a.send(m, bytes).expect("sent");
         }
     }
-    assert!(a.stats().ring_full > 0, "the ring was never full");
+    // By network it is larger.
+    assert!(by_network_only() || a.stats().ring_full > 0, "the ring was never full");
     let (mut sent, until) = (Vec::new(), Deadline::new(30));
     for i in 0..500 {
         let mut into = vec![0u8; lens[i % lens.len()]];

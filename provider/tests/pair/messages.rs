@@ -1,6 +1,6 @@
 //! One message at a time: every size at every level of completion, to others and to oneself; a peer that closes.
 
-use crate::common::{Deadline, Msg, Node, Want, pattern, run, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, number_of, pattern, run, watchdog};
 use crate::{ok, pair, settle};
 use rustmx::{CompFlags, Error, OpFlags};
 
@@ -125,7 +125,8 @@ fn a_directed_receive_fails_when_its_peer_closes() {
     a.domain.ep_close(ep).expect("close");
     let got = run(&mut [&mut b], &[1]);
     let e = got[0][0].expect_err("its peer closed");
-    assert_eq!((e.error, e.c.ctx.0, e.peer, e.detail), (Error::PeerGone, 2, Some(a_name), std::process::id()));
+    let number = number_of(std::process::id());
+    assert_eq!((e.error, e.c.ctx.0, e.peer, e.detail), (Error::PeerGone, 2, Some(a_name), number));
     let mut c = Node::new();
     let to_b = c.knows(&b);
     c.send(Msg::new(to_b, 3), &mut hello).expect("send");

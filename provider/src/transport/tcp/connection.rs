@@ -8,13 +8,14 @@ use crate::mem::shared::{Heap, SharedMem};
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
-use crate::sys::tcp;
 use crate::sys::wake::Wake;
+use crate::sys::{fork, tcp};
 use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
@@ -45,6 +46,10 @@ struct Halves {
     ended: Option<Error>,
     /// The turn in which something was sent last.
     sent_in: u64,
+    /// The poller watches for room, too.
+    awaits_room: bool,
+    /// When it was first seen that something of ours is not acknowledged; 0: it is.
+    waits_since: u64,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
 }
@@ -84,6 +89,8 @@ impl Connection {
             crossed: false,
             ended: None,
             sent_in: 0,
+            awaits_room: false,
+            waits_since: 0,
             is_dirty: false,
         };
         Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
@@ -122,10 +129,19 @@ impl Connection {
         }
         match halves.outgoing.flush(&self.fd, news) {
             Ok(()) if halves.outgoing.blocked => self.come_back(halves),
-            Ok(()) => {}
+            Ok(()) => self.await_room(halves, false),
+            // The application's memory is not there, and half a frame is out.
+            Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
             // What arrived before is still read; the end is seen there.
             Err(_) if halves.incoming.has_begun() => {}
             Err(_) => halves.ended = Some(Error::PeerGone),
+        }
+    }
+
+    fn await_room(&self, halves: &mut Halves, on: bool) {
+        if halves.awaits_room != on {
+            halves.awaits_room = on;
+            self.office.poller.watch_output(&self.fd, self.slot.into(), on);
         }
     }
 
@@ -133,6 +149,17 @@ impl Connection {
         if !halves.is_dirty {
             halves.is_dirty = true;
             self.office.dirty.lock().push(self.slot);
+        }
+        if self.office.asleep.load(Ordering::Relaxed) {
+            self.await_room(halves, true);
+        }
+    }
+
+    /// Nobody takes turns any more: if there is something for the next one, the socket must wake somebody as soon as it has room.
+    pub(super) fn lie_down(&self) {
+        let mut halves = self.halves.lock();
+        if halves.is_dirty {
+            self.await_room(&mut halves, true);
         }
     }
 
@@ -215,13 +242,28 @@ impl Connection {
         if halves.outgoing.owes(false) {
             self.send(&mut halves, true);
         }
+        if !halves.outgoing.done.is_empty() {
+            // Payload has left, too: the endpoint hears of it in its next turn.
+            self.come_back(&mut halves);
+        }
     }
 
-    /// A peer whose kernel does not answer is gone.
-    pub(super) fn look_at_health(&self) {
+    /// A peer whose kernel does not answer is gone. `now` in nanoseconds.
+    pub(super) fn look_at_health(&self, now: u64) {
         let Some(health) = tcp::health(&self.fd) else { return };
-        if health.waits && u64::from(health.silent) > self.office.patience {
-            self.halves.lock().ended.get_or_insert(Error::Silent);
+        let mut halves = self.halves.lock();
+        if !health.waits {
+            halves.waits_since = 0;
+            return;
+        }
+        if halves.waits_since == 0 {
+            halves.waits_since = now.max(1);
+        }
+        // It need not have said anything before we asked: then it has a moment to answer.
+        let waited = now.saturating_sub(halves.waits_since) / 1_000_000;
+        let limit = self.office.limit();
+        if u64::from(health.silent) >= limit && waited >= limit / 4 {
+            halves.ended.get_or_insert(Error::Silent);
         }
     }
 
@@ -275,7 +317,8 @@ impl Wake for Connection {
         }
         let turn = self.office.turn.load(Ordering::Relaxed);
         let news = halves.outgoing.owes(true);
-        if halves.sent_in != turn || news || halves.outgoing.waiting() >= ENOUGH {
+        let asleep = self.office.asleep.load(Ordering::Relaxed);
+        if halves.sent_in != turn || news || asleep || halves.outgoing.waiting() >= ENOUGH {
             halves.sent_in = turn;
             self.send(&mut halves, news);
         } else {
@@ -352,6 +395,17 @@ impl Line for Connection {
         self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing = Outgoing::new();
         halves.incoming = Incoming::new();
+    }
+}
+
+/// Closing is not enough: a child (fork(2)) may have the socket, too, and there it would stay open, and ready for our poller. A child
+/// that gives up its copy must do no such thing to its parent.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !fork::in_child() {
+            self.office.poller.remove(&self.fd);
+            tcp::finish(&self.fd);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::mem::user::{UserIov, gather_into, scatter_bytes, total_len, window};
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
-use crate::wire::hello::HELLO_LEN;
+use crate::wire::hello::{HELLO_LEN, Hello};
 use rustc_hash::FxHashMap;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -131,12 +131,13 @@ impl Incoming {
             }
             self.at = At::Hello(got);
         }
-        if got < HELLO_LEN {
-            return Ok(None);
-        }
         let mut bytes = Vec::new();
-        self.scratch.append_to(0, HELLO_LEN, &mut bytes);
-        Ok(Some(bytes))
+        self.scratch.append_to(0, got, &mut bytes);
+        // Who speaks another language is not waited for.
+        match Hello::may_begin(&bytes) {
+            true => Ok((got == HELLO_LEN).then_some(bytes)),
+            false => Err(Stop::Garbage),
+        }
     }
 
     /// The hello is done: frames follow, of a ring that `theirs` becomes the mirror of. `mine` is what the other side mirrors.

@@ -35,6 +35,7 @@ mod tests;
 
 use super::{Bulk, Event, NoCall, Reply};
 use crate::error::Error;
+use crate::log::Log;
 use crate::peer::name::Name;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;
@@ -48,15 +49,16 @@ use rustix::io::Errno;
 use slab::Slab;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Nanoseconds that a caller may take between connecting and saying hello.
-const HELLO_PATIENCE: u64 = 5_000_000_000;
+/// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
+const HELLO_PATIENCE: u64 = 4_000_000_000;
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
-/// Nanoseconds between looks at the health of connections.
-const HEALTH_EVERY: u64 = 1_000_000_000;
+/// Nanoseconds between looks at the health of connections, at most; and what a shorter patience is divided by.
+const HEALTH_EVERY: u64 = 500_000_000;
+const LOOKS: u64 = 8;
 /// Strangers that may be connected at a time. Further ones wait in the backlog.
 const MOST_STRANGERS: usize = 1024;
 /// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
@@ -84,14 +86,42 @@ struct Office {
     turn: AtomicU64,
     /// Connections that have something to send.
     dirty: Mutex<Vec<u32>>,
+    /// Somebody sleeps on the poller: no turn follows by itself.
+    asleep: AtomicBool,
+    /// Milliseconds.
     patience: u64,
     /// Of connections that are no more.
     guesses: Mutex<Guesses>,
 }
 
+impl Office {
+    fn new(patience: u64) -> Result<Office, Errno> {
+        let poller = Poller::new()?;
+        Ok(Office {
+            poller,
+            turn: AtomicU64::new(1),
+            dirty: Mutex::new(Vec::new()),
+            asleep: AtomicBool::new(false),
+            patience,
+            guesses: Mutex::default(),
+        })
+    }
+
+    /// Nanoseconds between looks at the health of connections.
+    fn health_every(&self) -> u64 {
+        HEALTH_EVERY.min(self.patience * 1_000_000 / LOOKS)
+    }
+
+    /// Milliseconds of silence after which a look ends a connection, so that it is not later than the patience says.
+    fn limit(&self) -> u64 {
+        self.patience - self.health_every() / 1_000_000
+    }
+}
+
 struct Stranger {
     connection: Arc<Connection>,
-    until: u64,
+    /// When it was first looked at; 0: not yet.
+    since: u64,
 }
 
 /// The network side of one endpoint's door.
@@ -111,6 +141,8 @@ pub struct Tcp {
     tokens: Vec<u64>,
     health_at: u64,
     short_of_descriptors: bool,
+    /// The listener is not watched: there is no place for a caller now.
+    deaf: bool,
     random: u16,
 }
 
@@ -120,19 +152,12 @@ impl Tcp {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let poller = Poller::new().map_err(|_| Error::NoResources)?;
+        let office = Office::new(terms.patience).map_err(|_| Error::NoResources)?;
         let listener = listen(&terms, port, random as u16).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
         })?;
-        poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
-        let office = Office {
-            poller,
-            turn: AtomicU64::new(1),
-            dirty: Mutex::new(Vec::new()),
-            patience: terms.patience,
-            guesses: Mutex::default(),
-        };
+        office.poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
         Ok(Tcp {
             office: Arc::new(office),
             listener,
@@ -146,6 +171,7 @@ impl Tcp {
             tokens: Vec::new(),
             health_at: 0,
             short_of_descriptors: false,
+            deaf: false,
             random: random as u16,
         })
     }
@@ -155,9 +181,9 @@ impl Tcp {
         tcp::own_address(&self.listener).map_or(0, |a| a.port())
     }
 
-    /// Whether there is a connection, or one is being made.
+    /// Whether there is a connection, one is being made, or callers have to wait.
     pub fn has_connections(&self) -> bool {
-        !self.connections.is_empty() || !self.calls.is_empty()
+        !self.connections.is_empty() || !self.calls.is_empty() || self.deaf
     }
 
     /// Readable while there is something to be polled for.
@@ -166,16 +192,22 @@ impl Tcp {
     }
 
     /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
-    pub fn call(&mut self, name: &Name) -> Result<Arc<Connection>, NoCall> {
+    pub fn call(&mut self, name: &Name, log: &Log) -> Result<Arc<Connection>, NoCall> {
         let fd = match self.calls.remove(name) {
             Some((fd, _)) => fd,
             None => {
                 self.random = self.random.wrapping_add(1);
                 let to = tcp::scoped(name.ip(), name.scope_id(), name.port());
-                tcp::connect(to, self.terms.ports.clone(), self.random).map_err(|e| refused(e, name))?
+                let fd = tcp::connect(to, self.terms.ports.clone(), self.random);
+                if let (Err(Errno::ADDRINUSE), Some(range)) = (&fd, &self.terms.ports) {
+                    log.warn(|| no_port(range, "to call from"));
+                }
+                fd.map_err(|e| refused(e, name))?
             }
         };
         match tcp::connected(&fd) {
+            // Who connected long ago and then computed has said no hello in time: the call begins anew.
+            Ok(true) if tcp::is_hung_up(&fd) => Err(NoCall::Later),
             Ok(true) => self.add(fd).map_err(NoCall::Never),
             Ok(false) => {
                 self.calls.insert(*name, (fd, 0));
@@ -245,7 +277,7 @@ impl Tcp {
         for &token in &tokens {
             work += 1;
             if token == LISTENER {
-                self.accept_all(now, events);
+                self.accept_all(events);
                 continue;
             }
             let slot = token as u32;
@@ -272,8 +304,7 @@ impl Tcp {
         let sweep = now >= self.sweep_at;
         if sweep {
             self.sweep_at = now + SWEEP_EVERY;
-            self.owing.clear();
-            self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.pay());
+            self.pay_all();
             return;
         }
         let mut owing = std::mem::take(&mut self.owing);
@@ -287,6 +318,25 @@ impl Tcp {
         self.owing = owing;
     }
 
+    fn pay_all(&mut self) {
+        self.owing.clear();
+        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.pay());
+    }
+
+    /// Somebody is about to sleep on [`as_fd`](Self::as_fd): others hear now what they are owed, and what is sent from now on leaves at once, or as
+    /// soon as there is room.
+    pub fn arm(&mut self) {
+        self.office.asleep.store(true, Ordering::Relaxed);
+        self.pay_all();
+        let dirty = self.office.dirty.lock().clone();
+        dirty.into_iter().filter_map(|slot| self.connection(slot)).for_each(|connection| connection.lie_down());
+    }
+
+    /// Nobody sleeps any more: turns follow.
+    pub fn disarm(&mut self) {
+        self.office.asleep.store(false, Ordering::Relaxed);
+    }
+
     /// Tells the endpoint if a connection has something to say.
     fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
         if let Some(peer) = connection.speaks() {
@@ -294,25 +344,30 @@ impl Tcp {
         }
     }
 
-    fn accept_all(&mut self, now: u64, events: &mut Vec<Event>) {
+    fn accept_all(&mut self, events: &mut Vec<Event>) {
         while self.strangers.len() < MOST_STRANGERS {
             let (fd, _) = match tcp::accept(&self.listener) {
                 Ok(both) => both,
-                Err(Errno::MFILE | Errno::NFILE) if !self.short_of_descriptors => {
-                    self.short_of_descriptors = true;
-                    let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
-                    events.push(Event::TurnedAway(why.into()));
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(why) => {
+                    if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
+                        self.short_of_descriptors = true;
+                        let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
+                        events.push(Event::TurnedAway(why.into()));
+                    }
                     break;
                 }
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(_) => break,
             };
             self.short_of_descriptors = false;
             let Ok(connection) = self.add(fd) else { break };
             let slot = connection.slot();
-            self.strangers.insert(slot, Stranger { connection, until: now + HELLO_PATIENCE });
+            self.strangers.insert(slot, Stranger { connection, since: 0 });
             self.hear_stranger(slot, events);
         }
+        // Those that wait in the backlog must neither keep us busy nor awake.
+        self.office.poller.remove(&self.listener);
+        self.deaf = true;
     }
 
     fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
@@ -321,6 +376,10 @@ impl Tcp {
         match stranger.connection.read_hello() {
             Reply::Nothing => {}
             Reply::Greeting(greeting) => {
+                // Who calls need not be called.
+                if let Ok(from) = Name::from_bytes(&greeting.hello.from) {
+                    self.calls.remove(&from);
+                }
                 if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
                     events.push(Event::Call { line: connection, pid: 0, greeting });
                 }
@@ -339,8 +398,15 @@ impl Tcp {
         if now < self.health_at {
             return;
         }
-        self.health_at = now + HEALTH_EVERY;
-        self.strangers.retain(|_, s| s.until > now);
+        self.health_at = now + self.office.health_every();
+        // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
+        self.strangers.retain(|_, s| {
+            s.since = if s.since == 0 { now } else { s.since };
+            now.saturating_sub(s.since) < HELLO_PATIENCE
+        });
+        if self.deaf && self.strangers.len() < MOST_STRANGERS {
+            self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
+        }
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         for (_, since) in self.calls.values_mut() {
             *since = if *since == 0 { now } else { *since };
@@ -348,7 +414,7 @@ impl Tcp {
         self.calls.retain(|_, (_, since)| now.saturating_sub(*since) < CALL_PATIENCE);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
-            connection.look_at_health();
+            connection.look_at_health(now);
             self.hand_up(&connection, events);
         }
     }
@@ -390,6 +456,11 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
         }
         _ => at(port),
     }
+}
+
+/// What to say when a range is used up.
+pub fn no_port(range: &RangeInclusive<u16>, what: &str) -> String {
+    format!("FI_RUSTMX_PORT_RANGE={}-{}: all of them are in use, none is left {what}; give more", range.start(), range.end())
 }
 
 /// Why a call did not go through.

@@ -155,7 +155,8 @@ impl Outgoing {
             }
             match self.send(fd) {
                 Ok(true) => {}
-                Ok(false) | Err(Errno::AGAIN) => {
+                // Without memory for it the kernel has room later, too.
+                Ok(false) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
                     self.blocked = true;
                     return Ok(());
                 }

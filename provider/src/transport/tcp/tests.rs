@@ -10,20 +10,17 @@ use crate::mem::user::UserSeg;
 use crate::shm::bell::{self, Bell};
 use crate::shm::layout::MIN_SEGMENT;
 use crate::shm::segment;
-use crate::sys::poller::Poller;
 use crate::sys::tcp::{self, Piece};
 use crate::transport::link::{Class, Draft, Link, NotSent};
 use crate::transport::{Bulk, Greeting, Handed, InPlace, Line, Reply};
 use crate::wire::frame::{Body, Frame};
 use crate::wire::header::Kind;
 use crate::wire::hello::{Hello, NAME};
-use parking_lot::Mutex;
 use proptest::prelude::*;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 fn sockets() -> [OwnedFd; 2] {
     let listener = tcp::listen(([127, 0, 0, 1], 0).into()).expect("listen");
@@ -33,14 +30,7 @@ fn sockets() -> [OwnedFd; 2] {
 }
 
 fn office() -> Arc<Office> {
-    let poller = Poller::new().expect("poller");
-    Arc::new(Office {
-        poller,
-        turn: AtomicU64::new(1),
-        dirty: Mutex::new(Vec::new()),
-        patience: 10_000,
-        guesses: Mutex::default(),
-    })
+    Arc::new(Office::new(10_000).expect("poller"))
 }
 
 fn connection(fd: OwnedFd) -> Arc<Connection> {

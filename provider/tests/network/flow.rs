@@ -1,0 +1,163 @@
+//! More than there is room for: tiny socket buffers, much both ways at once, a reader that sleeps.
+
+use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
+use crate::scene::{network, place};
+use rustix::fd::BorrowedFd;
+use rustix::net::sockopt;
+use rustmx::{Addr, Error, Nap};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// As little memory as the kernel works with, for every connection of this process from or to one of `ports`. Returns how many ends there are.
+fn starve(ports: [u16; 2]) -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").expect("fds").filter_map(Result::ok);
+    let numbers: Vec<i32> = fds.filter_map(|f| f.file_name().to_string_lossy().parse().ok()).collect();
+    let mut ends = 0;
+    for number in numbers {
+        // SAFETY: other tests of this process may close it meanwhile, and another may get its number: then these calls fail or make
+        // another test's socket slower, and nothing is closed.
+        #[expect(unsafe_code)]
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        let Ok(Some(far)) = rustix::net::getpeername(fd) else { continue };
+        let Ok(near) = rustix::net::getsockname(fd) else { continue };
+        let is_ours = |a: SocketAddr| ports.contains(&a.port());
+        if SocketAddr::try_from(far).is_ok_and(is_ours) || SocketAddr::try_from(near).is_ok_and(is_ours) {
+            sockopt::set_socket_send_buffer_size(fd, 1).expect("SO_SNDBUF");
+            // Much less than the window was when the connection began would be given out in crumbs, by the kernel's clock.
+            sockopt::set_socket_recv_buffer_size(fd, 64 << 10).expect("SO_RCVBUF");
+            ends += 1;
+        }
+    }
+    ends
+}
+
+fn pair() -> (Node, Node, Addr, Addr) {
+    let (mut a, mut b) = (Node::with(network(), attr()), Node::with(network(), attr()));
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let mut into = [0u8; 8];
+    b.recv(Want::tag(0), &mut into).expect("recv");
+    a.send(Msg::new(to_b, 0), &mut [1; 8]).expect("send");
+    crate::common::run(&mut [&mut a, &mut b], &[1, 1]);
+    (a, b, to_b, to_a)
+}
+
+/// Both send `n` bytes and short messages between at the same time, with receives posted or not.
+fn both_ways(n: usize, tiny: bool, late: bool) {
+    let (mut a, mut b, to_b, to_a) = pair();
+    if tiny {
+        assert_eq!(starve([place(&a).port(), place(&b).port()]), 2, "two ends");
+    }
+    const SHORT: usize = 300;
+    let mut long: Vec<(Vec<u8>, Vec<u8>)> = (0..2).map(|i| (pattern(n, i), vec![0; n])).collect();
+    let mut short = vec![[0u8; 64]; 2 * SHORT];
+    let until = Deadline::new(100);
+    let (mut sent, mut done, mut posted) = ([0; 2], [0; 2], false);
+    loop {
+        if !posted && (!late || sent == [SHORT + 1; 2]) {
+            posted = true;
+            for (node, (half, long)) in [&mut a, &mut b].into_iter().zip(short.chunks_mut(SHORT).zip(&mut long)) {
+                node.recv(Want::tag(1), &mut long.1).expect("recv");
+                for buf in half {
+                    node.recv(Want::tag(2), buf).expect("recv");
+                }
+            }
+        }
+        for (i, (node, to)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
+            let said = match sent[i] {
+                0 => node.send(Msg::new(to, 1), &mut long[1 - i].0),
+                s if s <= SHORT => node.send(Msg::new(to, 2), &mut [s as u8; 64]),
+                _ => Err(Error::Again),
+            };
+            match said {
+                Ok(()) => sent[i] += 1,
+                Err(why) => assert_eq!(why, Error::Again),
+            }
+            done[i] += node.poll().iter().filter(|e| e.is_ok()).count();
+            assert_eq!(node.stats().lost, 0);
+        }
+        if done == [2 * (SHORT + 1); 2] {
+            break;
+        }
+        until.check(|| format!("{sent:?} sent, {done:?} done"));
+    }
+    assert!(long.iter().all(|(out, into)| out == into));
+    for half in short.chunks(SHORT) {
+        assert!(half.iter().enumerate().all(|(i, b)| *b == [(i + 1) as u8; 64]), "short messages are out of order");
+    }
+}
+
+#[test]
+fn both_sides_send_much_at_once() {
+    let _dog = watchdog("both_ways", 120);
+    both_ways(32 << 20, false, false);
+    both_ways(32 << 20, false, true);
+}
+
+#[test]
+fn tiny_buffers() {
+    let _dog = watchdog("tiny", 120);
+    both_ways(8 << 20, true, false);
+    both_ways(8 << 20, true, true);
+}
+
+/// The reader does nothing for three seconds, with a full window; then all is there.
+#[test]
+fn a_reader_that_computes() {
+    let _dog = watchdog("computes", 60);
+    let (mut a, mut b, to_b, _) = pair();
+    const COUNT: usize = 40;
+    let mut out: Vec<Vec<u8>> = (0..COUNT).map(|i| pattern([100, 5000, 1 << 20][i % 3], i)).collect();
+    let (mut sent, mut done) = (0, 0);
+    let wake = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < wake {
+        if sent < COUNT && a.send(Msg::new(to_b, 3), &mut out[sent]).is_ok() {
+            sent += 1;
+        }
+        done += crate::common::all_ok(&a.poll());
+    }
+    let mut into: Vec<Vec<u8>> = out.iter().map(|o| vec![0; o.len()]).collect();
+    for buf in &mut into {
+        b.recv(Want::tag(3), buf).expect("recv");
+    }
+    let (mut came, until) = (0, Deadline::new(20));
+    while came < COUNT || done < COUNT {
+        if sent < COUNT && a.send(Msg::new(to_b, 3), &mut out[sent]).is_ok() {
+            sent += 1;
+        }
+        done += crate::common::all_ok(&a.poll());
+        came += crate::common::all_ok(&b.poll());
+        until.check(|| format!("{sent} sent, {done} done, {came} came"));
+    }
+    assert!(into == out);
+}
+
+/// A sender that sleeps while the socket is full is woken by room, not by a clock.
+#[test]
+fn a_sender_that_sleeps_is_woken_by_room() {
+    let _dog = watchdog("sleeping_sender", 60);
+    let (mut a, mut b, to_b, _) = pair();
+    const BYTES: usize = 64 << 20;
+    let (mut out, mut into) = (pattern(BYTES, 1), vec![0; BYTES]);
+    b.recv(Want::tag(4), &mut into).expect("recv");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let until = Deadline::new(40);
+            while b.poll().is_empty() {
+                until.check(|| format!("nothing came: {:?}", b.stats()));
+            }
+        });
+        let waiter = a.domain.waiter().expect("waiter");
+        a.send(Msg::new(to_b, 4), &mut out).expect("send");
+        let (mut naps, until) = (0, Deadline::new(40));
+        while a.poll().is_empty() {
+            if let Nap::Sleep(limit) = a.domain.doze().expect("doze") {
+                waiter.sleep(limit);
+                a.domain.awake();
+                naps += 1;
+            }
+            until.check(|| format!("still sending after {naps} naps"));
+        }
+        assert!(naps > 0, "it never slept");
+    });
+    assert!(into == out);
+}

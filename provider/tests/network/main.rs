@@ -1,0 +1,24 @@
+//! Endpoints that reach each other by TCP over the loopback interface, and what may happen to them there that shared memory spares them.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `strangers.rs` | whoever connects and is no rustmx: scanners, HTTP, noise, lying hellos, two thousand that say nothing |
+//! | `liars.rs` | a sound hello, and then frames that no rustmx writes |
+//! | `crossing.rs` | both sides call at the same moment |
+//! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
+//! | `silence.rs` | a peer that is stopped and not gone |
+//! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
+//! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
+//!
+//! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod crossing;
+mod flow;
+mod hosts;
+mod liars;
+mod places;
+mod scene;
+mod silence;
+mod strangers;

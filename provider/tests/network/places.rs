@@ -1,0 +1,99 @@
+//! Which ports and interfaces are used, and what is said if there is none.
+
+use crate::common::{Deadline, Msg, Node, Want, attr, fresh_port, pattern, run, watchdog};
+use crate::scene::{Lines, connections, network, place};
+use rustmx::config::network::{Iface, PortRange};
+use rustmx::sys::clock::Clock;
+use rustmx::{AddressVector, Config, Domain, Error, Log};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+fn exchange(a: &mut Node, b: &mut Node, n: usize) {
+    let to = a.knows(b);
+    let (mut out, mut into) = (pattern(n, n), vec![0; n]);
+    b.recv(Want::tag(1), &mut into).expect("recv");
+    a.send(Msg::new(to, 1), &mut out).expect("send");
+    let got = run(&mut [a, b], &[1, 1]);
+    assert!(got.iter().flatten().all(Result::is_ok) && into == out);
+}
+
+/// So many ports in a row that nobody uses now, below those that the kernel gives by itself.
+fn free_ports(count: u16) -> PortRange {
+    let until = Deadline::new(20);
+    loop {
+        let first = 10_000 + fresh_port() % 20_000;
+        let free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
+        if (first..first + count).filter(free).count() == count.into() {
+            let (range, complaints) = PortRange::parse(&format!("{first}-{}", first + count - 1));
+            assert!(complaints.is_empty());
+            return range;
+        }
+        until.check(|| "no free ports".into());
+    }
+}
+
+/// Opens an endpoint that cannot be; what was said.
+fn fails(config: Config) -> (Error, Vec<String>) {
+    let lines = Arc::new(Lines::default());
+    let mut domain = Domain::with_clock(Arc::new(config), Log::new(lines.clone()), Clock::machine());
+    let (cq, ep) = (domain.cq_open(), domain.ep_open(attr()).expect("endpoint"));
+    domain.ep_bind_av(ep, Arc::new(AddressVector::new())).expect("av");
+    domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+    (domain.ep_enable(ep).expect_err("no place"), lines.all())
+}
+
+#[test]
+fn both_ends_are_in_the_range() {
+    let _dog = watchdog("range", 60);
+    let range = free_ports(8);
+    let ports = range.ports().expect("a range");
+    let config = || Config { port_range: range.clone(), ..network() };
+    let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
+    assert!(ports.contains(&a.name().port()) && ports.contains(&b.name().port()));
+    exchange(&mut a, &mut b, 100_000);
+    let own = [place(&a).port(), place(&b).port()];
+    let rows = connections();
+    let ours: Vec<_> = rows.iter().filter(|r| r.established && r.ports.iter().any(|p| own.contains(p))).collect();
+    assert_eq!(ours.len(), 2);
+    assert!(ours.iter().all(|r| r.ports.iter().all(|p| ports.contains(p))));
+}
+
+#[test]
+fn a_range_that_is_used_up_is_named() {
+    let _dog = watchdog("used_up", 60);
+    let range = free_ports(2);
+    let config = || Config { port_range: range.clone(), ..network() };
+    let (mut a, lines) = crate::scene::open(config());
+    let b = Node::with(config(), attr());
+    // To listen at.
+    let (why, said) = fails(config());
+    assert_eq!(why, Error::AddressInUse);
+    let text = format!("FI_RUSTMX_PORT_RANGE={range}");
+    assert!(said.iter().any(|l| l.contains(&text) && l.contains("listen")), "{said:?}");
+    // To call from.
+    let to = a.knows(&b);
+    assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]), Err(Error::NoResources));
+    let said = lines.all();
+    assert!(said.iter().any(|l| l.contains(&text) && l.contains("call")), "{said:?}");
+}
+
+#[test]
+fn an_interface_that_there_is_not() {
+    let (why, said) = fails(Config { iface: Iface::parse("nosuch0").0, ..network() });
+    assert_eq!(why, Error::Invalid);
+    assert!(said.iter().any(|l| l.contains("FI_RUSTMX_IFACE=nosuch0") && l.contains("lo (127.0.0.1)")), "{said:?}");
+}
+
+#[test]
+fn ipv6() {
+    let _dog = watchdog("ipv6", 60);
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("left out: this machine has no ::1");
+        return;
+    }
+    let config = || Config { iface: Iface::parse("::1").0, ..network() };
+    let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
+    assert!(a.name().ip().to_canonical().is_ipv6(), "{}", a.name());
+    exchange(&mut a, &mut b, 8);
+    exchange(&mut b, &mut a, 1_000_000);
+}
