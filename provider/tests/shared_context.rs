@@ -177,8 +177,12 @@ fn peek_claim_and_discard() {
     assert!(matches!(&told[..], [Err(e)] if e.error == Error::NoMessage), "{told:?}");
     n.send(Msg::new(to, 5), &mut pattern(40, 3)).expect("send");
     n.send(Msg::new(to, 6), &mut pattern(40, 4)).expect("send");
-    for _ in 0..100 {
+    // Over the network a first message may have to wait for an answer.
+    let until = Deadline::new(10);
+    while host.domain.ep_stats(host.eps[1].0).expect("stats").unexpected < 2 {
         host.domain.progress();
+        n.domain.progress();
+        until.check(|| "the messages have not come".into());
     }
     host.post(Want::tag(5).ctx(2).with(OpFlags::PEEK | OpFlags::CLAIM), &mut []).expect("a claim");
     let c = host.next(1, &mut n).expect("found");

@@ -26,7 +26,7 @@ use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::{Level, ProtoId};
 use crate::wire::header::{Header, Kind, Rts, flag};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 /// The protocol.
@@ -41,7 +41,7 @@ struct TxStream {
     /// Whether the goal is final.
     asked: bool,
     /// Parts on their way past the ring.
-    under_way: u32,
+    under_way: u16,
     /// The receiver has said that all is there.
     landed: bool,
     req: SendReq,
@@ -63,10 +63,6 @@ struct RxStream {
     promise: usize,
     arrived: usize,
     goal: usize,
-    /// The sender wants to know when all is there, and does not see it by a position in the ring.
-    tell: bool,
-    /// What is to become of held bytes that are still landing.
-    later: Option<Box<Dest>>,
     dest: Dest,
 }
 
@@ -82,6 +78,10 @@ pub struct Streams {
     fragment: usize,
     /// Ours go past the ring.
     in_place: bool,
+    /// Of which the sender wants to know when all is there, and does not see it by a position in the ring.
+    tell: FxHashSet<u32>,
+    /// What is to become of held ones that are still landing.
+    later: FxHashMap<u32, Dest>,
 }
 
 impl Streams {
@@ -191,12 +191,11 @@ impl Streams {
         let s = self.rx.get_mut(&id)?;
         s.arrived = s.goal;
         // It counts as delivered although nobody has asked for it.
-        if s.tell && s.arrived == s.env.total {
-            s.tell = false;
+        if s.arrived == s.env.total && self.tell.remove(&id) {
             self.cts.push_back((id, 0, flag::LAST));
         }
-        match s.later.take() {
-            Some(dest) => self.matched(link, pool, id, *dest),
+        match self.later.remove(&id) {
+            Some(dest) => self.matched(link, pool, id, dest),
             None => self.finish(id),
         }
     }
@@ -228,7 +227,7 @@ impl Streams {
             return None;
         }
         let s = self.rx.remove(&id)?;
-        if s.tell {
+        if self.tell.remove(&id) {
             self.cts.push_back((id, 0, flag::LAST));
         }
         match s.dest {
@@ -253,7 +252,7 @@ impl Streams {
     /// The receiver's side of that.
     pub fn expect(&mut self, id: u32, env: Envelope, req: RecvReq) {
         let goal = req.cap.min(env.total);
-        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, tell: false, later: None, dest: Dest::Recv(req) });
+        self.rx.insert(id, RxStream { env, promise: 0, arrived: 0, goal, dest: Dest::Recv(req) });
     }
 
     /// Takes the receive of a stream whose first fragment was placed; returns it if that was all.
@@ -269,7 +268,7 @@ impl Streams {
     fn matched(&mut self, link: &mut Link, pool: &mut Pool, id: u32, dest: Dest) -> Option<Received> {
         let s = self.rx.get_mut(&id)?;
         if s.arrived < s.promise && link.is_in_place() {
-            s.later = Some(Box::new(dest));
+            self.later.insert(id, dest);
             return None;
         }
         let wanted = match &dest {
@@ -318,8 +317,8 @@ impl Streams {
         out.sends = sends.into_iter().map(|(_, s)| s.req).collect();
         self.ready.clear();
         self.cts.clear();
-        for (_, s) in self.rx.extract_if(|_, s| !matches!(s.dest, Dest::Held(_)) || s.arrived < s.env.total) {
-            if let Dest::Recv(req) = s.later.map_or(s.dest, |later| *later) {
+        for (id, s) in self.rx.extract_if(|_, s| !matches!(s.dest, Dest::Held(_)) || s.arrived < s.env.total) {
+            if let Dest::Recv(req) = self.later.remove(&id).unwrap_or(s.dest) {
                 out.recvs.push((req, s.env));
             }
         }
@@ -344,8 +343,10 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
         return Err(Corrupt);
     }
     wire.link.take(promise)?;
-    let tell = header.flags & flag::LAST != 0 && wire.link.is_in_place();
-    let mut s = RxStream { env, promise, arrived: len, goal: promise, tell, later: None, dest };
+    if header.flags & flag::LAST != 0 && wire.link.is_in_place() {
+        wire.streams.tell.insert(rts.stream);
+    }
+    let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
     match &mut s.dest {
         Dest::Held(bytes) if wire.link.is_in_place() => {
             if len > 0 {

@@ -9,6 +9,8 @@
 //!
 //! Addresses and files are those of the cache's tests (`../cache/space.rs`).
 
+#![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod filter;
