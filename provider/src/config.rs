@@ -137,7 +137,7 @@ table! {
         /// Payload bytes one peer on another host may leave unmatched at a receiver: as much leaves without being asked for.
         tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
-        peer_timeout: Kind::Millis, 10_000, 1_000, 3_600_000;
+        peer_timeout: Kind::Millis, 10_000, 3_000, 3_600_000;
         /// How messages in mapped memory are copied: streaming writes those of 64 KiB or more past the caches; auto does what was measured to pay, which is plain.
         copy: Kind::Choice(&["auto", "plain", "streaming"]), 0, 0, 2;
         /// Whether a thread of each process helps to copy what it receives while it computes: auto: where ranks are fewer than the cores they share (their other threads are not counted).

@@ -222,7 +222,7 @@ pub fn unacknowledged(fd: &OwnedFd) -> usize {
 /// What the kernel knows of the other side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Something was sent, or asked, that has not been acknowledged.
+    /// Something was sent, or asked, that has not been answered.
     pub waits: bool,
     /// Milliseconds since anything came from the other side's kernel. It acknowledges also when its process does not read.
     pub silent: u32,
@@ -238,8 +238,9 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
     // SAFETY: the kernel writes at most `len` bytes of `info`.
     let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
     (done == 0).then_some(Health {
-        // Not tcpi_backoff: questions to a peer without room are rare after a while, and answered ones keep it.
-        waits: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+        // Questions to a peer without room are rare after a while, and answers to them neither end tcpi_backoff nor make what did not fit
+        // acknowledged. An answer came if the last word was theirs.
+        waits: info.tcpi_probes > 0 || info.tcpi_unacked > 0 && info.tcpi_last_data_sent < info.tcpi_last_ack_recv,
         // Data alone need not count as an acknowledgement.
         silent: info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv),
         round_trip: info.tcpi_rtt,

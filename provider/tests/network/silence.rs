@@ -35,11 +35,11 @@ fn signal(reader: &Copy, signal: Signal) {
     kill_process(pid, signal).expect("kill");
 }
 
-/// Stopped for many times the patience, with data on their way: the window is full, the questions of our kernel become rare, and are answered.
+/// Stopped for several times the patience, with data on their way: the window is full, the questions of our kernel become rare, and are answered.
 #[test]
 fn who_is_stopped_is_not_gone_and_who_is_killed_then_is() {
     let _dog = watchdog("stopped", 100);
-    let mut node = Node::with(Config { peer_timeout: 1000, ..network() }, attr());
+    let mut node = Node::with(Config { peer_timeout: 3000, ..network() }, attr());
     let mut reader = copy("silence::reader", &format!("reader {}", node.name()));
     let to = node.av.insert(&reader.hear().parse::<Name>().expect("name"));
     let mut out = pattern(BYTES, 1);
@@ -50,7 +50,7 @@ fn who_is_stopped_is_not_gone_and_who_is_killed_then_is() {
         node.domain.progress();
     }
     signal(&reader, Signal::STOP);
-    let at = Instant::now() + Duration::from_secs(10);
+    let at = Instant::now() + Duration::from_secs(20);
     let mut done = 0;
     while Instant::now() < at {
         done += all_ok(&node.poll());

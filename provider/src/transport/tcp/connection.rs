@@ -48,7 +48,7 @@ struct Halves {
     sent_in: u64,
     /// The poller watches for room, too.
     awaits_room: bool,
-    /// When it was first seen that something of ours is not acknowledged; 0: it is.
+    /// When it was first seen that something of ours is not answered; 0: it is.
     waits_since: u64,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
