@@ -148,7 +148,7 @@ step_tsan() {
   # the other look like a race. This sanitizer sees one process: the rings between two are loom's.
   local flags="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg=rustix_use_libc"
   export TSAN_OPTIONS="suppressions=$root/ci/tsan.supp halt_on_error=1"
-  sanitized tsan "$flags" -p rustmx --lib --test pair --test memory --test simulation --test network || return
+  sanitized tsan "$flags" -p rustmx --lib --test pair --test memory --test simulation || return
   RUSTMX_TEST_NETWORK=1 sanitized tsan "$flags" -p rustmx --test pair || return
   sanitized tsan "$flags" -p rustmx-fi --test threads
 }

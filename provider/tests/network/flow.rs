@@ -140,7 +140,7 @@ fn a_sender_that_sleeps_is_woken_by_room() {
     let (mut out, mut into) = (pattern(BYTES, 1), vec![0; BYTES]);
     b.recv(Want::tag(4), &mut into).expect("recv");
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let reader = scope.spawn(|| {
             let until = Deadline::new(40);
             while b.poll().is_empty() {
                 until.check(|| format!("nothing came: {:?}", b.stats()));
@@ -157,6 +157,7 @@ fn a_sender_that_sleeps_is_woken_by_room() {
             }
             until.check(|| format!("still sending after {naps} naps"));
         }
+        reader.join().expect("the reader");
         assert!(naps > 0, "it never slept");
     });
     assert!(into == out);
