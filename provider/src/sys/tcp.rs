@@ -198,7 +198,7 @@ pub fn send(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     let message = message(pieces, &mut slices);
     // SAFETY: `message` names `slices`, which live to the end of the call; each names memory that is readable: of ours, checked by
     // `SharedMem::pointer` and kept by the borrow, or the application's, by the contract of `UserSeg::new`. What is not mapped is EFAULT.
-    // (Not the C library's wrapper: that is a cancellation point, which costs a tenth of a short message.)
+    // (Not the C library's wrapper: that is a cancellation point: 3 % of a ping-pong's samples were in what that takes.)
     count(unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) })
 }
 

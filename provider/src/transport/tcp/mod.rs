@@ -234,7 +234,7 @@ impl Tcp {
     /// One turn: sends what was put off, reads what is there. Returns how much there was.
     ///
     /// Who has something is asked by epoll_wait(2), not by reading: a reader that finds nothing holds the socket's lock again and again, and
-    /// the sender, who delivers the packet on this host, waits for that (2 µs of 9, measured).
+    /// the sender, who delivers the packet on this host, waits for that: 7 % of a ping-pong's samples were in that lock's slow path, and none are with epoll.
     pub fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         self.office.turn.fetch_add(1, Ordering::Relaxed);
         let mut work = 0;
