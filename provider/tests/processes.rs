@@ -316,7 +316,9 @@ fn one_kill(node: &mut Node, bystander: &mut Bystander, rng: &mut Rng, what: &st
     let unexpected = node.stats().unexpected;
     loop {
         if dead.is_none() {
-            if Instant::now() >= at {
+            // Of a peer to which nothing was ever sent nobody here knows: its death is nobody's news.
+            let sent = flooded > 0 || [PING, STREAM, SURE, UNMATCHED].iter().any(|tag| open[*tag as usize] > 0) || !first;
+            if sent && Instant::now() >= at {
                 victim.kill();
                 dead = Some(worked());
             } else {
