@@ -28,7 +28,7 @@ unset RUSTFLAGS
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts test network heap loom miri asan tsan benches aarch64 budget build cli papers mpi suites netlab)
+all_steps=(setup fmt clippy floors scripts test network build heap loom miri asan tsan benches aarch64 budget cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -39,6 +39,7 @@ describe() {
     scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     network) echo "the engine's tests with all peers reached by TCP" ;;
+    build) echo "what is shipped: the provider, the heap, the command" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
@@ -47,7 +48,6 @@ describe() {
     benches) echo "benches compile, and criterion's run once" ;;
     aarch64) echo "the workspace compiles for aarch64" ;;
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
-    build) echo "the release library" ;;
     cli) echo "the command rustmx as it is shipped: explain, a short comparison with its page, a short tune and its table" ;;
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
@@ -87,8 +87,13 @@ step_network() {
     --test shared_context --test processes
 }
 
+# Always the three together: with other features of their dependencies for each, cargo would compile all of it again.
+release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli; }
+
+step_build() { release; }
+
 step_heap() {
-  cargo build --release -p rustmx-heap &&
+  release &&
     RUSTMX_HEAP_LIBRARY=$CARGO_TARGET_DIR/release/librustmx_heap.so cargo test -p rustmx-heap --no-fail-fast
 }
 
@@ -159,7 +164,8 @@ step_benches() {
   for bench in provider/benches/*.rs; do
     ! grep -q criterion_main "$bench" || names+=(--bench "$(basename "$bench" .rs)")
   done
-  cargo bench -p rustmx --no-run && cargo bench -p rustmx "${names[@]}" -- --test
+  # As tests are compiled: the time of a release build would be spent on nothing that is looked at here.
+  cargo test -p rustmx --benches --no-run && cargo test -p rustmx "${names[@]}" -- --test
 }
 
 step_aarch64() {
@@ -171,11 +177,9 @@ step_aarch64() {
 
 step_budget() { ci/budget.sh; }
 
-step_build() { cargo build --release -p rustmx-fi; }
-
 step_cli() {
   local command=$CARGO_TARGET_DIR/release/rustmx page=$logs/compare.html
-  cargo build --release -p rustmx-cli -p rustmx-heap && "$command" explain || return
+  release && "$command" explain || return
   [ "$(nproc)" -ge 2 ] || skip "rustmx compare and rustmx tune need two cores" || return
   "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page" || return
   # The heap lies beside the command.
@@ -187,24 +191,23 @@ step_cli() {
 step_papers() {
   [ "$(nproc)" -ge 2 ] || skip "two cores are needed" || return
   ci/setup.sh papers || skip "ci/setup.sh papers cannot get what draws the plots, see the lines above in the log" || return
-  cargo build --release -p rustmx-cli || return
+  release || return
   mpi-tests/papers/run.sh --quick --no-build --rustmx "$CARGO_TARGET_DIR/release/rustmx" --output "$logs/papers"
 }
 
 step_mpi() {
   local options=(--lib-dir "$CARGO_TARGET_DIR/release")
   [ -z "$quick" ] || options+=(--quick)
-  mpi-tests/run.sh "${options[@]}" || return
+  release && mpi-tests/run.sh "${options[@]}" || return
   # The same messages out of memory that both map.
-  cargo build --release -p rustmx-heap &&
-    mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
-      --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so"
+  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
+    --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so"
 }
 
 step_suites() {
   # Sources and tools that nothing else here needs; fetched once. Without them the rest is still a test run.
   ci/setup.sh suites || skip "ci/setup.sh suites cannot get what they need, see the lines above in the log" || return
-  ci/conformance.sh short
+  release && CONFORMANCE_LIB_DIR=$CARGO_TARGET_DIR/release ci/conformance.sh short --no-build
 }
 
 step_netlab() {
@@ -254,7 +257,7 @@ run_step() {
     [ "$bad" != 0 ] || bad=1
     failures+=("$step")
     say "$step: FAILED, $good passed and $bad failed, exit code $code, $((SECONDS - begun)) s; the end of $log:"
-    grep -E '^(FAIL|error|test .* FAILED|Diff in)' "$log" | head -n 20 | sed 's/^/    /'
+    grep -E -A 1 '^(FAIL|error|test .* FAILED|Diff in|thread .* panicked)' "$log" | grep -v '^--$' | cut -c 1-300 | head -n 30 | sed 's/^/    /'
     echo "    ..."
     tail -n 30 "$log" | sed 's/^/    /'
   fi

@@ -219,6 +219,7 @@ impl Tcp {
 
     fn add(&mut self, fd: OwnedFd) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
+        tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
