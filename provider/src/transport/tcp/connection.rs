@@ -1,7 +1,7 @@
 //! One connection: a line of the endpoint's, with what leaves by it and what arrives.
 
 use super::incoming::{Incoming, Stop};
-use super::outgoing::{ENOUGH, Outgoing};
+use super::outgoing::Outgoing;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
@@ -138,6 +138,23 @@ impl Connection {
         }
     }
 
+    /// Something was written or posted. The first after a turn leaves at once; what follows before the endpoint's next turn leaves together
+    /// in that turn, or when there is enough: then the application is ahead of the wire.
+    fn send_in_time(&self, halves: &mut Halves) {
+        if halves.outgoing.blocked {
+            return;
+        }
+        let turn = self.office.turn.load(Ordering::Relaxed);
+        let news = halves.outgoing.owes(true);
+        let asleep = self.office.asleep.load(Ordering::Relaxed);
+        if halves.sent_in != turn || news || asleep || halves.outgoing.has_enough() {
+            halves.sent_in = turn;
+            self.send(halves, news);
+        } else {
+            self.come_back(halves);
+        }
+    }
+
     fn await_room(&self, halves: &mut Halves, on: bool) {
         if halves.awaits_room != on {
             halves.awaits_room = on;
@@ -163,8 +180,8 @@ impl Connection {
         }
     }
 
-    /// Reads what is there.
-    pub(super) fn read(&self) -> Read {
+    /// Reads what is there. `ready`: the poller says that there is something.
+    pub(super) fn read(&self, ready: bool) -> Read {
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {
             return Read::default();
@@ -173,7 +190,7 @@ impl Connection {
             let any = halves.theirs.is_none() && self.take_hello(&mut halves);
             return Read { any, parked: false };
         }
-        match halves.incoming.pump(&self.fd) {
+        match halves.incoming.pump(&self.fd, ready) {
             Ok(any) => {
                 if any && halves.outgoing.owes(true) {
                     self.send(&mut halves, true);
@@ -270,7 +287,7 @@ impl Connection {
     /// Sends what is left. Whether all of it is with the other side's kernel.
     pub(super) fn part(&self) -> bool {
         // What is not read when we go resets the connection, with what is still on its way; and only who reads sees that the other one is gone.
-        self.read();
+        self.read(true);
         let mut halves = self.halves.lock();
         halves.start(true);
         self.send(&mut halves, true);
@@ -308,22 +325,9 @@ fn wins(hello: &Hello) -> bool {
 }
 
 impl Wake for Connection {
-    /// A record was written. The first one after a turn leaves at once; those that follow before the endpoint's next turn leave together
-    /// in that turn, or when there are enough: then the application is ahead of the wire.
+    /// A record was written.
     fn wake(&self) {
-        let mut halves = self.halves.lock();
-        if halves.outgoing.blocked {
-            return;
-        }
-        let turn = self.office.turn.load(Ordering::Relaxed);
-        let news = halves.outgoing.owes(true);
-        let asleep = self.office.asleep.load(Ordering::Relaxed);
-        if halves.sent_in != turn || news || asleep || halves.outgoing.waiting() >= ENOUGH {
-            halves.sent_in = turn;
-            self.send(&mut halves, news);
-        } else {
-            self.come_back(&mut halves);
-        }
+        self.send_in_time(&mut self.halves.lock());
     }
 }
 
@@ -416,7 +420,7 @@ impl InPlace for Connection {
             return;
         }
         halves.outgoing.post(bulk);
-        self.send(&mut halves, false);
+        self.send_in_time(&mut halves);
         if !halves.outgoing.done.is_empty() {
             // The endpoint hears of it in its next turn.
             self.come_back(&mut halves);

@@ -87,10 +87,14 @@ pub(super) struct Incoming {
     carried: Vec<u8>,
     /// What the last body was.
     last: Guess,
+    /// Whose payload came last.
+    last_payload: u32,
     /// Bytes of records that are guessed.
     usual: usize,
     /// Where bytes go that nobody wants.
     sink: SharedMem,
+    /// The last call got less than it asked for.
+    is_dry: bool,
     /// Messages that are all there.
     pub done: VecDeque<u32>,
     pub guesses: Guesses,
@@ -110,8 +114,10 @@ impl Incoming {
             expected: FxHashMap::default(),
             carried: Vec::new(),
             last: Guess::Nothing,
+            last_payload: 0,
             usual: 4 * LINE,
             sink: SharedMem::new(Heap::new(SINK)),
+            is_dry: false,
             done: VecDeque::new(),
             guesses: Guesses::default(),
             said_goodbye: false,
@@ -164,24 +170,25 @@ impl Incoming {
         self.expected.insert(id, Expected { iov, room, from: skip as u64, arrived: 0, len });
     }
 
-    /// Reads what is there, as far as this turn goes. Whether there was anything.
+    /// Reads what is there, as far as this turn goes. Whether there was anything. `ready`: the poller says that the socket has something;
+    /// else only the engine may have made room for what is here already.
     ///
     /// # Errors
     /// [`Stop`]: nothing more comes.
-    pub fn pump(&mut self, fd: &OwnedFd) -> Result<bool, Stop> {
-        let mut taken = 0;
+    pub fn pump(&mut self, fd: &OwnedFd, ready: bool) -> Result<bool, Stop> {
+        let (mut taken, was_parked) = (0, self.is_parked());
         if !self.resume()? {
             return Ok(false);
         }
-        while taken < TURN {
+        while taken < TURN && (ready || !self.is_dry) {
             let Some((asked, got)) = self.receive(fd)? else { break };
             taken += got;
+            self.is_dry = got < asked;
             self.read_again()?;
             if matches!(self.at, At::Waiting { .. }) {
                 break;
             }
-            // Less than there was room for: the socket is empty.
-            if got < asked {
+            if self.is_dry {
                 break;
             }
         }
@@ -190,7 +197,7 @@ impl Incoming {
         {
             mirror.withhold();
         }
-        Ok(taken > 0)
+        Ok(taken > 0 || was_parked)
     }
 
     /// Goes on with payload that had to wait for the engine. Whether anything can be read.
@@ -212,7 +219,7 @@ impl Incoming {
         if offset != expected.from + expected.arrived as u64 || len > expected.len - expected.arrived {
             return Err(Stop::Garbage);
         }
-        self.last = Guess::Payload { id, bytes: 0 };
+        (self.last, self.last_payload) = (Guess::Payload { id, bytes: 0 }, id);
         self.at = At::Payload { id, len, got: 0 };
         Ok(())
     }
@@ -395,21 +402,22 @@ impl Incoming {
         if !self.guesses.pays() {
             return Guess::Nothing;
         }
+        // More of the message at hand, or of the last one; else the one behind it: they come in the order in which they were announced.
         let id = match (self.at, self.last) {
-            (At::Payload { id, .. }, _) => Some(id),
-            (At::Head(_), Guess::Payload { id, .. }) => Some(id),
-            (At::Head(_), _) => None,
+            (At::Payload { id, .. }, _) | (At::Head(_), Guess::Payload { id, .. }) => id,
+            (At::Head(_), _) => self.last_payload,
             // The place behind lines that are still coming: not worth the trouble.
             _ => return Guess::Nothing,
         };
-        let more = id.and_then(|id| self.expected.get(&id)).map_or(0, |e| e.len - e.arrived - self.body_left());
+        let more = |id: u32, here: usize| self.expected.get(&id).map_or(0, |e| e.len - e.arrived - here);
+        for (id, bytes) in [(id, more(id, self.body_left())), (id.wrapping_add(1), more(id.wrapping_add(1), 0))] {
+            if bytes > 0 {
+                return Guess::Payload { id, bytes };
+            }
+        }
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
         let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(self.usual);
-        match id {
-            Some(id) if more > 0 => Guess::Payload { id, bytes: more },
-            _ if room > 0 => Guess::Records { bytes: room },
-            _ => Guess::Nothing,
-        }
+        if room > 0 { Guess::Records { bytes: room } } else { Guess::Nothing }
     }
 
     /// The places of the next `bytes` of the body.

@@ -248,7 +248,7 @@ impl Tcp {
         }
         for slot in std::mem::take(&mut self.parked) {
             if let Some(connection) = self.connection(slot) {
-                work += usize::from(self.read(&connection, now, events));
+                work += usize::from(self.read(&connection, false, now, events));
             }
         }
         work + self.look(now, events)
@@ -260,8 +260,8 @@ impl Tcp {
     }
 
     /// Reads a connection. Whether there was anything.
-    fn read(&mut self, connection: &Connection, now: u64, events: &mut Vec<Event>) -> bool {
-        let read = connection.read();
+    fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
+        let read = connection.read(ready);
         if read.parked {
             self.parked.push(connection.slot());
         }
@@ -287,7 +287,7 @@ impl Tcp {
                 continue;
             }
             if let Some(connection) = self.connection(slot) {
-                self.read(&connection, now, events);
+                self.read(&connection, true, now, events);
             }
         }
         self.tokens = tokens;

@@ -7,7 +7,7 @@ use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, UserSeg, window};
 use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked};
-use crate::sys::tcp::{self, Piece};
+use crate::sys::tcp::{self, MAX_PIECES, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
 use crate::wire::header::Header;
 use rustix::fd::OwnedFd;
@@ -18,8 +18,10 @@ use std::collections::VecDeque;
 /// Most pieces of application memory in one system call.
 const SEGMENTS: usize = 32;
 
-/// Bytes of records for which nothing waits any more.
-pub(super) const ENOUGH: usize = 16 << 10;
+/// Bytes of records, and of payload, for which nothing waits any more.
+const ENOUGH: [usize; 2] = [16 << 10, 64 << 10];
+/// Bytes of payload after which no further one is put into a batch.
+const BATCH: usize = 256 << 10;
 
 /// Where a part of a batch is. (Not [`Piece`], which borrows.)
 enum Part {
@@ -72,17 +74,19 @@ pub(super) struct Outgoing {
     /// Bytes of the batch that have left.
     left: usize,
     payloads: VecDeque<Payload>,
-    /// Bytes of the first payload in the batch.
-    in_batch: usize,
+    /// Bytes of the first payloads in the batch.
+    in_batch: SmallVec<[usize; 4]>,
+    /// Bytes of payload that have not left.
+    posted: usize,
     /// Messages of which all has left.
     pub done: VecDeque<u32>,
     /// The socket took less than there was.
     pub blocked: bool,
 }
 
-/// Places in the scratch memory: one head for records or news, one for payload. A hello is sent before there are heads.
-const HEADS: [usize; 2] = [0, 64];
-const SCRATCH: usize = 512;
+/// Heads of one batch: one of records or news, the others of payload. A hello is sent before there are heads.
+const HEADS: usize = 16;
+const SCRATCH: usize = HEADS * FRAME_HEAD;
 
 impl Outgoing {
     pub fn new() -> Outgoing {
@@ -92,7 +96,8 @@ impl Outgoing {
             batch: SmallVec::new(),
             left: 0,
             payloads: VecDeque::new(),
-            in_batch: 0,
+            in_batch: SmallVec::new(),
+            posted: 0,
             done: VecDeque::new(),
             blocked: false,
         }
@@ -117,6 +122,7 @@ impl Outgoing {
     /// Payload to be sent when its turn comes.
     pub fn post(&mut self, bulk: Bulk<'_>) {
         let Bulk { id, iov, skip, len } = bulk;
+        self.posted += len;
         self.payloads.push_back(Payload { id, iov: window(iov, skip, len), sent: 0, total: len, offset: skip as u64 });
     }
 
@@ -125,9 +131,9 @@ impl Outgoing {
         !self.batch.is_empty() || !self.payloads.is_empty() || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
     }
 
-    /// Bytes of records that have not been put into frames.
-    pub fn waiting(&mut self) -> usize {
-        self.ring.as_mut().map_or(0, |r| r.waiting() as usize * LINE)
+    /// Whether there is so much that nothing is to be waited for.
+    pub fn has_enough(&mut self) -> bool {
+        self.posted >= ENOUGH[1] || self.ring.as_mut().is_some_and(|r| r.waiting() as usize * LINE >= ENOUGH[0])
     }
 
     /// What the other side is to know of what we read, and does not: a quarter of the ring or half of the window at least (`much`), or anything.
@@ -201,19 +207,19 @@ impl Outgoing {
 
     /// The payload in the batch has left.
     fn finish_payload(&mut self) {
-        let in_batch = std::mem::take(&mut self.in_batch);
-        if in_batch > 0
-            && let Some(payload) = self.payloads.front_mut()
-        {
-            payload.sent += in_batch;
-            if payload.sent == payload.total {
-                self.done.push_back(payload.id);
-                self.payloads.pop_front();
+        for len in std::mem::take(&mut self.in_batch) {
+            self.posted -= len;
+            if let Some(payload) = self.payloads.front_mut() {
+                payload.sent += len;
+                if payload.sent == payload.total {
+                    self.done.push_back(payload.id);
+                    self.payloads.pop_front();
+                }
             }
         }
     }
 
-    /// The next frames: all records that are there, then a part of the first payload.
+    /// The next frames: all records that are there, then payloads; a long one by itself.
     fn fill_batch(&mut self, news: bool) {
         let Some(ring) = &mut self.ring else { return };
         let lines = ring.waiting();
@@ -226,24 +232,32 @@ impl Outgoing {
             lines => Some(Body::Records { position: ring.framed, lines }),
         };
         if let Some(body) = body {
-            self.scratch.fill_bytes(HEADS[0], &Frame { consumed, credit, body }.emit());
-            self.batch.push(Part::Scratch(HEADS[0], FRAME_HEAD));
+            self.scratch.fill_bytes(0, &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(0, FRAME_HEAD));
             ring.told = (consumed, credit);
             ring.said_goodbye |= body == Body::Goodbye;
             ring.frame(lines, &mut self.batch);
         }
-        if let Some(payload) = self.payloads.front() {
+        let mut bytes = 0;
+        for (payload, head) in self.payloads.iter().zip(1..HEADS) {
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
+            if bytes > 0 && (bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
+                break;
+            }
             let segments = window(&payload.iov, payload.sent, len);
             let segments = &segments[..segments.len().min(SEGMENTS)];
             let len: usize = segments.iter().map(UserSeg::len).sum();
             let (id, offset) = (payload.id, payload.offset + payload.sent as u64);
             let body = Body::Payload { id, offset, len: len as u32 };
-            self.scratch.fill_bytes(HEADS[1], &Frame { consumed, credit, body }.emit());
-            self.batch.push(Part::Scratch(HEADS[1], FRAME_HEAD));
+            self.scratch.fill_bytes(head * FRAME_HEAD, &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(head * FRAME_HEAD, FRAME_HEAD));
             self.batch.extend(segments.iter().copied().map(Part::User));
-            self.in_batch = len;
+            self.in_batch.push(len);
             ring.told = (consumed, credit);
+            bytes += len;
+            if payload.sent + len < payload.total {
+                break;
+            }
         }
     }
 }
