@@ -103,11 +103,11 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 8 << 10, 4 << 10, 1 << 30;
+        syscall_min: Kind::Bytes, 32 << 10, 4 << 10, 1 << 30;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
-        share_worth: Kind::Count, 9_000, 0, 1_000_000_000;
+        share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
@@ -117,7 +117,7 @@ table! {
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.
-        mapped_share_worth: Kind::Count, 4_500, 0, 1_000_000_000;
+        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
         /// How long first contact with a peer may take before the operations that wait for it fail.
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
         /// How long closing an endpoint may wait to hand over what it accepted.

@@ -190,7 +190,7 @@ mod tests {
     fn what_was_turned_is_not_counted_twice() {
         let selection = Selection::new(&Config::default(), 6000);
         let mut t = Tallies::default();
-        for len in [10, 3000, 3000, 8000, 20_000, 1 << 20] {
+        for len in [10, 3000, 3000, 8000, 40_000, 1 << 20] {
             let Pick { row, .. } = selection.choose(len, false);
             t.count(row, len);
         }

@@ -140,16 +140,16 @@ impl SharedMem {
         unsafe { UserSeg::new(self.at(offset, len), len) }
     }
 
-    /// Asks the cache for the line at `offset`, to be written soon.
+    /// Asks for the cache lines of `len` bytes at `offset`, to be written soon: another core need not be asked for them then.
     #[inline]
-    pub fn prefetch(&self, offset: usize) {
-        let p = self.at(offset, 1);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of a mapped address has no effect on memory.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.cast_const().cast())
-        };
-        #[cfg(not(target_arch = "x86_64"))]
+    pub fn claim(&self, offset: usize, len: usize) {
+        let p = self.at(offset, len);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in (0..len).step_by(64) {
+            // SAFETY: PREFETCHW of a mapped address changes no memory; processors that do not know it do nothing (Intel SDM vol. 2, PREFETCHW).
+            unsafe { core::arch::asm!("prefetchw [{}]", in(reg) p.add(line), options(nostack, preserves_flags, readonly)) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = p;
     }
 }

@@ -370,9 +370,9 @@ impl Protocol for Stream {
     const WHAT: &'static str = "fragments through the ring, both copies overlapping";
 
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
-        // A long message takes at most half of what is left of the window, so that others still pass.
-        if wire.link.is_in_place() {
-            // No other process's cache line, so it may always be looked at.
+        // A long message takes at most half of what is left of the window, so that others still pass. What we know of that may be old; of a
+        // peer on another host it stands in no other process's cache line, and may always be looked at.
+        if wire.link.is_in_place() || wire.link.credit() / 2 < msg.len {
             wire.link.refresh().map_err(|Corrupt| Refused::Corrupt)?;
         }
         let credit = wire.link.credit();

@@ -26,15 +26,15 @@ fn borders_and_text() {
     let at = |n| s.choose(n, false).proto;
     assert_eq!([at(0), at(232)], [ProtoId::Inline; 2]);
     assert_eq!([at(233), at(4096)], [ProtoId::Eager; 2]);
-    assert_eq!([at(4097), at((8 << 10) - 1)], [ProtoId::Stream; 2]);
-    assert_eq!([at(8 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
+    assert_eq!([at(4097), at((32 << 10) - 1)], [ProtoId::Stream; 2]);
+    assert_eq!([at(32 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
     assert_eq!((s.row(233).from, s.row(4096).up_to, s.row(4096).proto), (233, 4096, ProtoId::Eager));
-    assert_eq!([s.row(8 << 10).shared, s.row((32 << 10) - 1).shared, s.row(32 << 10).shared], [false, false, true]);
+    assert_eq!([s.row((32 << 10) - 1).shared, s.row(32 << 10).shared], [false, true]);
     assert_eq!(s.share_borders(ProtoId::Syscall), [32 << 10]);
     let text = s.to_string();
-    assert_eq!(text.lines().count(), 7, "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
     assert_eq!(s.choose_lent((2 << 10) - 1), None);
-    assert_eq!(s.choose_lent(2 << 10).map(|p| (p.row, p.proto)), Some((5, ProtoId::Mapped)));
+    assert_eq!(s.choose_lent(2 << 10).map(|p| (p.row, p.proto)), Some((4, ProtoId::Mapped)));
     assert_eq!(s.choose_lent(64 << 10).map(|p| s.rows()[usize::from(p.row)].shared), Some(true));
     assert_eq!(s.share_borders(ProtoId::Mapped), [32 << 10]);
     assert!(text.contains("233 .. 4096     eager") && !text.contains("forced"), "{text}");
@@ -54,7 +54,7 @@ fn without_the_kernels_help_streams_carry_the_rest() {
     assert!(s.share_borders(ProtoId::Syscall).is_empty());
     assert_eq!(s.choose_lent(1 << 20).map(|p| p.proto), Some(ProtoId::Mapped), "that needs no help");
     let s = Selection::new(&Config { lend: 2, ..Config::default() }, 6000);
-    assert_eq!((s.rows().len(), s.choose_lent(MAX_MSG)), (5, None));
+    assert_eq!((s.rows().len(), s.choose_lent(MAX_MSG)), (4, None));
     let s = Selection::new(&Config { syscall_min: 4 << 10, ..Config::default() }, 6000);
     assert_eq!(
         [s.choose(4096, false).proto, s.choose(4097, false).proto],
@@ -69,7 +69,8 @@ fn forced_parts_are_in_the_table_and_marked() {
     assert_eq!((s.rows().len(), s.inline_below, s.choose_lent(1 << 20)), (1, 0, None));
     assert_eq!([s.choose(0, false).proto, s.choose(MAX_MSG, false).proto], [ProtoId::Stream; 2]);
     assert!(s.to_string().contains("0 .. max      stream   fragments") && s.to_string().contains("(forced)"), "{s}");
-    let s = forced("eager:0-4k,alone:64k-1m");
+    let with_kernel = |list| Selection::new(&Config { syscall_min: 8 << 10, ..with(list, Config::default()) }, 6000);
+    let s = with_kernel("eager:0-4k,alone:64k-1m");
     let ways: Vec<(usize, Way, bool)> = plain(&s).iter().map(|r| (r.from, r.way(), r.is_forced())).collect();
     assert_eq!(
         ways,
@@ -85,8 +86,8 @@ fn forced_parts_are_in_the_table_and_marked() {
     // Without sizes: as far as it carries.
     let s = forced("eager");
     assert_eq!([s.choose(6000, false).proto, s.choose(6001, false).proto], [ProtoId::Eager, ProtoId::Stream]);
-    assert_eq!(plain(&forced("inline")).len(), 5);
-    let kernel = |list| forced(list).share_borders(ProtoId::Syscall);
+    assert_eq!(plain(&forced("inline")).len(), 4);
+    let kernel = |list| with_kernel(list).share_borders(ProtoId::Syscall);
     assert_eq!(kernel("shared:4k-8k,alone:1m-"), [4096, (8 << 10) + 1, 32 << 10, 1 << 20]);
     assert_eq!(kernel("shared"), [0]);
     let s = forced("mapped:1k-8k,stream:-1m");

@@ -137,6 +137,13 @@ impl<M: Words> Producer<M> {
         }
     }
 
+    /// Where the next `lines` lines are, as far as they are free and lie together: offset of the first byte, and bytes.
+    #[inline]
+    pub fn ahead(&self, lines: u32) -> (usize, usize) {
+        let lines = lines.min(self.free()).min(self.lines - self.tail) as usize;
+        (self.tail as usize * LINE, lines * LINE)
+    }
+
     #[inline]
     fn clear(&self, ahead: u32) {
         let line = self.line_after(ahead);

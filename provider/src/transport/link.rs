@@ -101,6 +101,9 @@ pub struct Link {
     quiet: bool,
 }
 
+/// Lines that are asked for ahead of the next record: one of 4 KiB has 65.
+const MOST_AHEAD: u32 = 80;
+
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
     pub fn new(mine: SharedMem, window: u64) -> Link {
@@ -221,7 +224,20 @@ impl Link {
             }
             None => self.wake(),
         }
+        if need > 1 {
+            self.claim_ahead(need);
+        }
         Ok(position)
+    }
+
+    /// The peer has read the lines ahead when the ring came round the last time, and its core still has them: writing to them takes as long as
+    /// fetching them. They are asked for now, while the peer reads what was just written, for a next record that is as long as this one.
+    #[inline(never)]
+    fn claim_ahead(&self, lines: u32) {
+        if !self.in_place {
+            let (at, bytes) = self.tx.ahead(lines.min(MOST_AHEAD));
+            self.ring.claim(at, bytes);
+        }
     }
 
     #[cold]

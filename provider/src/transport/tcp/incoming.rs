@@ -238,7 +238,11 @@ impl Incoming {
         // A body in too many pieces is asked for by itself.
         if named == self.body_left() {
             pieces.push(Piece::Own(&self.scratch, FRAME_HEAD - head, head));
-            self.name_guess(guess, self.body_left(), &mut pieces);
+            let behind = match (guess, self.at) {
+                (Guess::Payload { id, .. }, At::Payload { id: other, .. }) if id == other => self.body_left(),
+                _ => 0,
+            };
+            self.name_guess(guess, behind, &mut pieces);
         }
         let room = pieces.iter().map(Piece::len).sum();
         let got = match tcp::recv(fd, &pieces) {
@@ -429,7 +433,7 @@ impl Incoming {
         }
     }
 
-    /// The places where a guessed body would belong, `behind` bytes of the body at hand.
+    /// The places where a guessed body would belong, `behind` further bytes of the same message.
     fn name_guess<'a>(&'a self, guess: Guess, behind: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         match (guess, &self.mirror) {
             (Guess::Records { bytes }, Some(mirror)) => mirror.name(0, bytes, pieces),

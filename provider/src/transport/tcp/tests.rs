@@ -116,7 +116,7 @@ impl Scene {
             scene.there.pass(100);
             scene.back.pass(1000);
             for (side, met) in [(&mut scene.a, &mut met_a), (&mut scene.b, &mut met_b)] {
-                side.connection.read();
+                side.connection.read(true);
                 if let Reply::Greeting(greeting) = side.connection.hear() {
                     side.meet(&greeting);
                     *met = true;
@@ -235,7 +235,7 @@ impl Run {
     /// B's turn; what it takes must be what A wrote.
     fn read(&mut self, records: usize) {
         self.scene.a.connection.flush();
-        self.scene.b.connection.read();
+        self.scene.b.connection.read(true);
         let link = &mut self.scene.b.link;
         for _ in 0..records {
             let Some(header) = link.peek().expect("sound") else { break };
@@ -255,7 +255,7 @@ impl Run {
         self.listen();
         self.scene.b.connection.pay();
         self.scene.back.pass(1 << 16);
-        self.scene.a.connection.read();
+        self.scene.a.connection.read(true);
         let link = &mut self.scene.a.link;
         while let Some(header) = link.peek().expect("sound") {
             link.consume(&header);
@@ -337,7 +337,7 @@ proptest! {
             sent += tcp::send(&scene.there.to, &[Piece::Own(&memory, sent, bytes.len() - sent)]).expect("send");
         }
         for _ in 0..1000 {
-            scene.b.connection.read();
+            scene.b.connection.read(true);
             if let Reply::Refused(why) = scene.b.connection.hear() {
                 prop_assert_eq!(why, crate::error::Error::Corrupt);
                 return Ok(());
