@@ -33,6 +33,19 @@ fn reader() {
 fn signal(reader: &Copy, signal: Signal) {
     let pid = Pid::from_raw(reader.pid() as i32).expect("pid");
     kill_process(pid, signal).expect("kill");
+    let until = Deadline::new(10);
+    // It takes effect when the other core hears of it: all threads must stand still.
+    while signal == Signal::STOP && !stands_still(reader.pid()) {
+        until.check(|| "it does not stop".into());
+    }
+}
+
+fn stands_still(pid: u32) -> bool {
+    let states = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").filter_map(|task| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        Some(stat.rsplit_once(") ")?.1.starts_with('T'))
+    });
+    states.fold(true, |all, stopped| all && stopped)
 }
 
 /// Stopped for several times the patience, with data on their way: the window is full, the questions of our kernel become rare, and are answered.
