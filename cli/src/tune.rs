@@ -289,7 +289,11 @@ mod tests {
         let (kept, undecided) = told(&times, 0.8);
         assert_eq!((kept, undecided.len()), (Way::Stream, 1), "{undecided:?}");
         let u = &undecided[0];
-        assert_eq!((u.from, u.to, u.kept, u.quicker), (16 << 10, 16 << 10, "stream", "alone"), "at 32 KiB sharing where it pays is shipped, and that is one side here");
+        assert_eq!(
+            (u.from, u.to, u.kept, u.quicker),
+            (16 << 10, 16 << 10, "stream", "alone"),
+            "at 32 KiB sharing where it pays is shipped, and that is one side here"
+        );
         assert!((u.by - 0.3).abs() < 1e-9);
         assert!(told(&[(Way::Stream, 1030.0), (Way::Alone, 1000.0)], 0.01).1.is_empty(), "too little to speak of");
     }
