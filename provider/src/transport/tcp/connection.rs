@@ -145,7 +145,7 @@ impl Connection {
             return;
         }
         let turn = self.office.turn.load(Ordering::Relaxed);
-        let news = halves.outgoing.owes(true);
+        let news = halves.outgoing.owes_much();
         let asleep = self.office.asleep.load(Ordering::Relaxed);
         if halves.sent_in != turn || news || asleep || halves.outgoing.has_enough() {
             halves.sent_in = turn;
@@ -192,7 +192,7 @@ impl Connection {
         }
         match halves.incoming.pump(&self.fd, ready) {
             Ok(any) => {
-                if any && halves.outgoing.owes(true) {
+                if any && halves.outgoing.owes_much() {
                     self.send(&mut halves, true);
                 }
                 Read { any, parked: halves.incoming.is_parked() }
@@ -253,16 +253,20 @@ impl Connection {
         tcp::finish(&self.fd);
     }
 
-    /// Tells what the other side does not know of our reading, if nothing else has told it.
-    pub(super) fn pay(&self) {
+    /// Tells what the other side does not know of our reading, if nothing has told it since the last look; `now`: in any case. Whether there
+    /// is something left to be told.
+    pub(super) fn pay(&self, now: bool) -> bool {
         let mut halves = self.halves.lock();
-        if halves.outgoing.owes(false) {
+        let (owes, long) = halves.outgoing.look_at_debts();
+        let pays = owes && (long || now);
+        if pays {
             self.send(&mut halves, true);
         }
         if !halves.outgoing.done.is_empty() {
             // Payload has left, too: the endpoint hears of it in its next turn.
             self.come_back(&mut halves);
         }
+        owes && !pays
     }
 
     /// A peer whose kernel does not answer is gone. `now` in nanoseconds.

@@ -302,33 +302,33 @@ impl Tcp {
 
     /// Tells others what we have read of theirs, if nothing has told them by now.
     fn pay(&mut self, now: u64) {
-        let sweep = now >= self.sweep_at;
-        if sweep {
+        if now >= self.sweep_at {
+            // What the engine has read long after it came is in no list.
             self.sweep_at = now + SWEEP_EVERY;
-            self.pay_all();
+            self.pay_all(false);
             return;
         }
         let mut owing = std::mem::take(&mut self.owing);
         owing.retain(|(slot, since)| {
-            let wait = now.saturating_sub(*since) < OWED_FOR;
-            if !wait && let Some(connection) = self.connection(*slot) {
-                connection.pay();
-            }
-            wait
+            now.saturating_sub(*since) < OWED_FOR || self.connection(*slot).is_some_and(|connection| connection.pay(false))
         });
         self.owing = owing;
     }
 
-    fn pay_all(&mut self) {
-        self.owing.clear();
-        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.pay());
+    fn pay_all(&mut self, now: bool) {
+        if now {
+            self.owing.clear();
+        }
+        for connection in self.connections.iter().filter_map(|(_, weak)| weak.upgrade()) {
+            connection.pay(now);
+        }
     }
 
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): others hear now what they are owed, and what is sent from now on leaves at once, or as
     /// soon as there is room.
     pub fn arm(&mut self) {
         self.office.asleep.store(true, Ordering::Relaxed);
-        self.pay_all();
+        self.pay_all(true);
         let dirty = self.office.dirty.lock().clone();
         dirty.into_iter().filter_map(|slot| self.connection(slot)).for_each(|connection| connection.lie_down());
     }

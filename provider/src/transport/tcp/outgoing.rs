@@ -62,6 +62,8 @@ struct Ring {
     at: u32,
     count: u32,
     told: (u32, u64),
+    /// What there was to be told at the last look at what is owed.
+    seen: (u32, u64),
     window: u64,
     said_goodbye: bool,
 }
@@ -116,7 +118,7 @@ impl Outgoing {
         let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
         let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
         let walk = Consumer::new(lines.clone(), count);
-        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, window: told.1, said_goodbye: false });
+        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false });
     }
 
     /// Payload to be sent when its turn comes.
@@ -136,12 +138,20 @@ impl Outgoing {
         self.posted >= ENOUGH[1] || self.ring.as_mut().is_some_and(|r| r.waiting() as usize * LINE >= ENOUGH[0])
     }
 
-    /// What the other side is to know of what we read, and does not: a quarter of the ring or half of the window at least (`much`), or anything.
-    pub fn owes(&self, much: bool) -> bool {
+    /// Whether the other side is to be told at once of what we read: a quarter of the ring, or half of the window.
+    pub fn owes_much(&self) -> bool {
         self.ring.as_ref().is_some_and(|r| {
             let (consumed, credit) = r.now();
-            let (lines, bytes) = (consumed.wrapping_sub(r.told.0), credit - r.told.1);
-            if much { lines >= r.count / 4 || bytes >= r.window / 2 } else { lines > 0 || bytes > 0 }
+            consumed.wrapping_sub(r.told.0) >= r.count / 4 || credit - r.told.1 >= r.window / 2
+        })
+    }
+
+    /// Whether it does not know something of what we read, and whether that was so at the last look already: mostly an answer tells it meanwhile.
+    pub fn look_at_debts(&mut self) -> (bool, bool) {
+        self.ring.as_mut().map_or((false, false), |r| {
+            let old = r.seen.0.wrapping_sub(r.told.0) as i32 > 0 || r.seen.1 > r.told.1;
+            r.seen = r.now();
+            (r.seen != r.told, old)
         })
     }
 

@@ -253,7 +253,7 @@ impl Run {
             }
         }
         self.listen();
-        self.scene.b.connection.pay();
+        self.scene.b.connection.pay(true);
         self.scene.back.pass(1 << 16);
         self.scene.a.connection.read(true);
         let link = &mut self.scene.a.link;
