@@ -41,11 +41,11 @@ fn signal(reader: &Copy, signal: Signal) {
 }
 
 fn stands_still(pid: u32) -> bool {
-    let states = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").filter_map(|task| {
+    let mut states = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").filter_map(|task| {
         let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
         Some(stat.rsplit_once(") ")?.1.starts_with('T'))
     });
-    states.fold(true, |all, stopped| all && stopped)
+    states.all(|stopped| stopped)
 }
 
 /// Stopped for several times the patience, with data on their way: the window is full, the questions of our kernel become rare, and are answered.
