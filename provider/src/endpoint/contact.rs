@@ -6,13 +6,13 @@
 //!   └──── called: hello answered ────────────────────▲
 //! ```
 
-use super::engines::stream_from;
 use super::peers::{Contact, Peer};
 use super::rma::target;
 use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
+use crate::select::engines::stream_from;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::host;

@@ -2,6 +2,7 @@
 //! was refused and why. Made from the tallies of the peers and the select table; costs nothing before somebody asks.
 
 use super::Endpoint;
+use super::circumstances::{Circumstance, why_unlent};
 use super::peers::Peer;
 use super::tally::{Deed, Tally, Why};
 use crate::log::quoted;
@@ -89,7 +90,11 @@ impl Endpoint {
         if telling == Telling::Used {
             went.retain(|w| w.tally.count > 0);
         }
-        if telling == Telling::Json { self.as_json(&went, &refused) } else { self.as_text(&went, &refused) }
+        let mut beside = self.circumstances(self.peers_of(FAR).next().is_some());
+        if telling == Telling::Used {
+            beside.retain(|c| c.used);
+        }
+        if telling == Telling::Json { self.as_json(&went, &refused, &beside) } else { self.as_text(&went, &refused, &beside) }
     }
 
     fn is_itself(&self, peer: &Peer) -> bool {
@@ -145,6 +150,18 @@ impl Endpoint {
                     tally: t.tally,
                 });
             }
+            let lent: Vec<_> = self.table(peer.reach).rows().iter().filter(|row| row.lent).collect();
+            if let (Some(first), Some(last)) = (lent.first(), lent.last()) {
+                all.extend(peer.tally.missed().iter().map(|m| Refused {
+                    operation: "send",
+                    pid: peer.pid,
+                    sizes: (first.from, last.up_to),
+                    wanted: first.proto.name(),
+                    way: m.to.name(),
+                    why: why_unlent(m.why),
+                    tally: m.tally,
+                }));
+            }
             let never = (self.config.cma != 0).then(|| "FI_RUSTMX_CMA says never".to_string());
             let Some(why) = never.or_else(|| peer.refusal.clone()) else { continue };
             for deed in [Deed::ReadByEngine, Deed::WriteByEngine] {
@@ -159,7 +176,7 @@ impl Endpoint {
         all
     }
 
-    fn as_text(&self, went: &[Went], refused: &[Refused]) -> String {
+    fn as_text(&self, went: &[Went], refused: &[Refused], beside: &[Circumstance]) -> String {
         let mut text = String::new();
         let name = self.name.map_or(String::new(), |n| n.to_string());
         let _ = writeln!(text, "rustmx explain: process {}, endpoint {name}", std::process::id());
@@ -182,10 +199,13 @@ impl Endpoint {
                 r.operation, r.pid, r.wanted, r.way, r.why
             );
         }
+        for c in beside {
+            let _ = writeln!(text, "  {}: {}", c.about, c.says);
+        }
         text
     }
 
-    fn as_json(&self, went: &[Went], refused: &[Refused]) -> String {
+    fn as_json(&self, went: &[Went], refused: &[Refused], beside: &[Circumstance]) -> String {
         let mut text = String::new();
         let name = self.name.map_or(String::new(), |n| n.to_string());
         let head = format!("{{\"rustmx\":\"explain\",\"process\":{},\"endpoint\":{}", std::process::id(), quoted(&name));
@@ -209,6 +229,9 @@ impl Endpoint {
                  \"why\":{why},\"count\":{count},\"bytes\":{bytes}}}",
                 r.pid
             );
+        }
+        for c in beside {
+            let _ = writeln!(text, "{head},\"about\":{}{}}}", quoted(c.about), c.members);
         }
         text
     }

@@ -11,9 +11,8 @@
 //! | `contact.rs` | first contact, from both sides |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
-//! | `engines.rs` | which copy engines are used |
 //! | `plan.rs` | how an operation would go, and why |
-//! | `tally.rs`, `explain.rs`, `history.rs` | what went which way to a peer; why; both told at the end |
+//! | `tally.rs`, `explain.rs`, `history.rs`, `circumstances.rs` | what went which way to a peer; why; both told at the end, with what else decided |
 //! | `report.rs` | the one place where operations become completions |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
@@ -22,10 +21,10 @@
 
 mod arrive;
 mod books;
+mod circumstances;
 mod contact;
 mod crowd;
 mod depart;
-mod engines;
 mod explain;
 mod history;
 mod lend;

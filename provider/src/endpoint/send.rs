@@ -2,18 +2,18 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
-use super::engines::help_from;
 use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
 use super::rma::target;
-use super::tally::{Tallies, Why};
+use super::tally::{Tallies, Unlent, Why};
 use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
-use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
+use crate::select::engines::help_from;
 use crate::select::{Pick, Selection};
 use crate::transport::link::Corrupt;
 use crate::transport::{Door, Reach};
@@ -68,7 +68,7 @@ pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, t
     } else {
         Sharing::WhereItPays
     });
-    copies.help_from(help_from(config, crowd));
+    copies.help_from(help_from(config, crowd.has_room()));
     if config.cma == 0 {
         copies.reach(target);
     }
@@ -152,6 +152,7 @@ fn start_longer(
         },
     }?;
     tally.count(pick.row, msg.len);
+    tally.count_unlent(turned.map_or(pick.proto, |(to, _)| to), msg.len);
     if let Some((to, why)) = turned {
         tally.turn(pick.row, to, why, msg.len);
     }
@@ -172,11 +173,18 @@ fn or_lent(pick: Pick, selection: &Selection, len: usize, lend: impl FnOnce() ->
     (pick, 0)
 }
 
-/// The number of the memory in which a message lies, if the peer can map that; else 0.
+/// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
 #[inline(never)]
 fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
-    let can = peer.copies.takes_loans() && peer.link.as_ref().is_some_and(|link| link.can_receive());
-    if can { ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.lend(iov, false) } else { 0 }
+    let found = if !peer.copies.takes_loans() {
+        Err(Unlent::Peer)
+    } else if !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
+        Err(Unlent::Early)
+    } else {
+        ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
+    };
+    peer.tally.note_unlent(found.err());
+    found.unwrap_or(0)
 }
 
 /// Why a message cannot be offered.

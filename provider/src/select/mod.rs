@@ -10,8 +10,10 @@
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
+//! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
 
+pub mod engines;
 pub mod model;
 mod plan;
 pub mod profile;
