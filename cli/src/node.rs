@@ -6,6 +6,7 @@ use crate::Failure;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
+use rustmx::transport::Place;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
     UserCtx, UserSeg,
@@ -127,6 +128,11 @@ impl Node {
     /// Its name, for [`knows`](Self::knows) of the other one.
     pub fn name(&self) -> Result<String, Error> {
         Ok(self.domain.ep_name(self.ep)?.to_string())
+    }
+
+    /// Where other hosts reach it, by which interface, and why there.
+    pub fn address(&self) -> Option<(Place, Option<String>, String)> {
+        self.domain.ep_address(self.ep).ok().flatten()
     }
 
     /// A handle for the endpoint of a name.

@@ -55,6 +55,12 @@ fn explain_shows_the_table_of_this_environment() {
     let (out, said, told) = run(rustmx(&["explain"]));
     assert!(out.status.success() && told.is_empty(), "{told}");
     assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
+    assert!(
+        said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
+        "{said}"
+    );
+    assert!(said.contains("streaming stores: off") && said.contains("helper thread: off"), "{said}");
+    assert!(said.contains("Memory that peers map:") && said.contains("librustmx_heap.so is not preloaded"), "{said}");
     let mut command = rustmx(&["explain", "--json"]);
     command.env("FI_RUSTMX_PROTOCOL", "stream:1k-,steam").env("FI_RUSTMX_SPINN", "1");
     let (out, said, _) = run(command);
@@ -75,6 +81,48 @@ fn explain_shows_the_table_of_this_environment() {
     let of = |name: &str| ways.iter().find(|w| w["way"] == name).unwrap_or_else(|| panic!("no {name}: {ways:?}"));
     assert_eq!((&of("inline")["from"], &of("inline")["to"]), (&0.into(), &232.into()));
     assert_eq!(of("alone")["to"], Value::Null);
+}
+
+#[test]
+fn explain_tells_of_other_hosts_engines_and_lent_memory() {
+    let explained = |more: &[(&str, &str)]| -> Value {
+        let mut command = rustmx(&["explain", "--json"]);
+        let (out, said, told) = run({
+            command.envs(more.iter().copied());
+            command
+        });
+        assert!(out.status.success(), "{told}");
+        serde_json::from_str(&said).expect("JSON")
+    };
+    let all = explained(&[("FI_RUSTMX_IFACE", "127.0.0.1"), ("FI_RUSTMX_TCP_EAGER_MAX", "1k"), ("FI_RUSTMX_TCP_WINDOW", "64k")]);
+    let (address, tables) = (&all["network"]["address"], all["network"]["tables"].as_array().expect("tables"));
+    assert_eq!((&address["ip"], &address["interface"]), (&"127.0.0.1".into(), &"lo".into()));
+    assert!(address["why"].as_str().is_some_and(|w| w.contains("FI_RUSTMX_IFACE=127.0.0.1") && w.contains("this host only")));
+    assert_eq!((tables.len(), &tables[0]["link"]), (1, &Value::Null));
+    let rows = tables[0]["rows"].as_array().expect("rows");
+    let row = |name: &str| rows.iter().find(|r| r["protocol"] == name).unwrap_or_else(|| panic!("no {name}: {rows:?}"));
+    assert_eq!((&row("eager")["to"], &row("eager")["by"]), (&1024.into(), &"set".into()));
+    assert_eq!(row("stream")["from"], 1025);
+    assert_eq!(rows.last().map(|r| (&r["protocol"], &r["to"])), Some((&"stream".into(), &Value::Null)));
+    assert!(row("stream")["how"].as_str().is_some_and(|how| how.contains("window of 65536 bytes")), "{rows:?}");
+    assert!(rows.iter().all(|r| r["cost"]["by"] == "modelled" && r["cost"]["from_ns"].as_f64() > Some(0.0)), "{rows:?}");
+    assert!(all["engines"].as_array().is_some_and(|e| e.len() == 2 && e.iter().all(|e| e["on"] == false)), "{}", all["engines"]);
+    let other = explained(&[("FI_RUSTMX_TCP", "0"), ("FI_RUSTMX_COPY_THREAD", "always"), ("FI_RUSTMX_LEND", "never")]);
+    assert_eq!(other["network"]["address"], Value::Null);
+    let helper = &other["engines"][1];
+    assert_eq!((&helper["on"], &helper["from"]), (&true.into(), &(4 << 20).into()));
+    assert_eq!(
+        (&other["lending"]["on"], &other["lending"]["says"]),
+        (&false.into(), &"nothing is lent: FI_RUSTMX_LEND=never".into())
+    );
+    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let lent = explained(&[("LD_PRELOAD", heap.to_str().expect("text"))]);
+    assert_eq!(lent["lending"]["on"], true);
+    assert!(
+        lent["lending"]["says"].as_str().is_some_and(|s| s.starts_with("long blocks of the preloaded heap")),
+        "{}",
+        lent["lending"]
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Circumstance {
 }
 
 /// Whether and with what memory is lent, in a sentence.
-pub(super) fn lending(config: &Config) -> (bool, String) {
+pub fn lending(config: &Config) -> (bool, String) {
     let terms = match Terms::of(config) {
         Terms::Never => return (false, "nothing is lent: FI_RUSTMX_LEND=never".into()),
         Terms::Read => ", to be read only (FI_RUSTMX_LEND=read)",
@@ -32,11 +32,16 @@ pub(super) fn lending(config: &Config) -> (bool, String) {
     };
     let heap = heap::heap().is_some();
     match (heap, own::unwatched()) {
-        (true, None) => (true, format!("long blocks of the preloaded heap and sealed memfds that the program maps are lent{terms}")),
-        (true, Some(why)) => (true, format!("long blocks of the preloaded heap are lent{terms}; other memory is not: {why}")),
-        (false, None) => {
-            (true, format!("sealed memfds that the program maps are lent{terms}; librustmx_heap.so is not preloaded, so nothing else is"))
+        (true, None) => {
+            (true, format!("long blocks of the preloaded heap and sealed memfds that the program maps are lent{terms}"))
         }
+        (true, Some(why)) => (true, format!("long blocks of the preloaded heap are lent{terms}; other memory is not: {why}")),
+        (false, None) => (
+            true,
+            format!(
+                "sealed memfds that the program maps are lent{terms}; librustmx_heap.so is not preloaded, so nothing else is"
+            ),
+        ),
         (false, Some(why)) => (false, format!("nothing is lent: librustmx_heap.so is not preloaded, and of other memory {why}")),
     }
 }
@@ -61,7 +66,9 @@ pub(super) fn why_unlent(why: Unlent) -> String {
             format!("{outside}, and no other memory is lent: {why}")
         }
         Unlent::Memory(NotLendable::NotYet) => {
-            format!("{outside}, and whether others can map them was not known yet: their buffers were new, or were just being mapped")
+            format!(
+                "{outside}, and whether others can map them was not known yet: their buffers were new, or were just being mapped"
+            )
         }
         Unlent::Memory(NotLendable::Known(why)) => format!("{outside}, and of their memory it was found: {why}"),
     }

@@ -6,7 +6,7 @@ use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
 use super::rma::target;
 use super::tally::{Tallies, Unlent, Why};
-use super::{Endpoint, Out};
+use super::{Endpoint, Out, table};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
@@ -15,8 +15,8 @@ use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, in
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::engines::help_from;
 use crate::select::{Pick, Selection};
+use crate::transport::Door;
 use crate::transport::link::Corrupt;
-use crate::transport::{Door, Reach};
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
 
@@ -249,7 +249,7 @@ impl Endpoint {
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
-        let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
+        let table = table(&self.selection, &self.far, peer);
         let lend = || lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
         let (pick, lent) = or_lent(table.choose(len, copy), table, len, lend);
         msg.lent = lent;
@@ -327,7 +327,7 @@ impl Endpoint {
             && let Some(message) = peer.backlog.pop_front()
         {
             let mut msg = message.message();
-            let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
+            let table = table(&self.selection, &self.far, peer);
             let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
             let pick = table.choose(message.len, !message.bytes.is_empty());

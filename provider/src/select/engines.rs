@@ -49,10 +49,14 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 2] {
         _ if nothing_mapped && config.cma != 0 => {
             (false, "FI_RUSTMX_CMA=never and FI_RUSTMX_LEND=never: no message is copied by one of several")
         }
-        (0, _) => (false, "FI_RUSTMX_COPY_THREAD=never: it pays only where a core is idle, and threads of the program may need it"),
+        (0, _) => {
+            (false, "FI_RUSTMX_COPY_THREAD=never: it pays only where a core is idle, and threads of the program may need it")
+        }
         (1, None) => (true, "FI_RUSTMX_COPY_THREAD=auto: where ranks are fewer than the cores they share"),
         (1, Some(true)) => (true, "FI_RUSTMX_COPY_THREAD=auto: ranks are fewer than the cores they share"),
-        (1, Some(false)) => (false, "FI_RUSTMX_COPY_THREAD=auto: ranks need all the cores that they share, or this process has but one"),
+        (1, Some(false)) => {
+            (false, "FI_RUSTMX_COPY_THREAD=auto: ranks need all the cores that they share, or this process has but one")
+        }
         _ => (true, "FI_RUSTMX_COPY_THREAD=always"),
     };
     let from = on.then(|| help_from(config, room.unwrap_or(true)));
@@ -75,7 +79,10 @@ mod tests {
                     let config = Config { copy, copy_thread: thread, ..Config::default() };
                     let [stores, helper] = told(&config, Some(room));
                     let want = |from: usize| (from != usize::MAX).then_some(from);
-                    assert_eq!((stores.0, helper.0), (want(stream_from(&config)).filter(|_| HAS_STREAMING), want(help_from(&config, room))));
+                    assert_eq!(
+                        (stores.0, helper.0),
+                        (want(stream_from(&config)).filter(|_| HAS_STREAMING), want(help_from(&config, room)))
+                    );
                 }
             }
         }

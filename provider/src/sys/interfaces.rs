@@ -174,7 +174,8 @@ mod tests {
             has_default_route,
         };
         let all = [make("eth0", "192.0.2.1", Kind::Card, true), make("lo", "127.0.0.1", Kind::Loopback, false)];
-        let told = |all: &[Interface], ip: &str| why(all, ip.parse().expect("ip")).map(|(i, words)| format!("{}: {words}", i.name));
+        let told =
+            |all: &[Interface], ip: &str| why(all, ip.parse().expect("ip")).map(|(i, words)| format!("{}: {words}", i.name));
         let best = told(&all, "192.0.2.1");
         assert_eq!(best.as_deref(), Some("eth0: a network card with a default route, the best of 2 addresses"));
         assert_eq!(told(&all, "127.0.0.1").as_deref(), Some("lo: for this host only, not the best of 2 addresses"));
