@@ -46,6 +46,6 @@ pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
             continue;
         }
         eprintln!("rustmx: measuring for {from}");
-        return Worker::default().serve(false, &mut orders, &mut out);
+        return Worker::for_others().serve(false, &mut orders, &mut out);
     }
 }

@@ -94,7 +94,12 @@ pub(crate) struct Worker {
     /// All peers are reached by the network, by an interface if one is named.
     far: Option<Option<String>>,
     raw: Option<Raw>,
+    /// It is told what to do by another host: only what cannot do harm there.
+    remote: bool,
 }
+
+/// What another host may ask for: nothing that names a file, or somebody else's address.
+const FROM_AFAR: [&str; 6] = ["far", "lanes", "peers", "cell", "ping", "flood"];
 
 /// Longest buffers that are made for somebody on another host, in bytes.
 const LONGEST_FAR: usize = 1 << 30;
@@ -105,6 +110,11 @@ const WINDOW: usize = 16;
 const EARLY: &str = "not opened yet";
 
 impl Worker {
+    /// One that is told by another host.
+    pub fn for_others() -> Worker {
+        Worker { remote: true, ..Worker::default() }
+    }
+
     /// Does what it is told until there is nothing more to be read.
     ///
     /// # Errors
@@ -112,6 +122,10 @@ impl Worker {
     pub fn serve(&mut self, first: bool, orders: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), Failure> {
         for line in orders.lines().map_while(Result::ok) {
             let mut words = line.split_whitespace();
+            let order = words.clone().next().unwrap_or_default();
+            if self.remote && !FROM_AFAR.contains(&order) && line != "raw" {
+                return Err(format!("the other host asks for `{order}`, which is not done for others"));
+            }
             let answer = match words.next() {
                 Some("open") => self.open(first, &mut words)?,
                 Some("other") => {
@@ -228,6 +242,7 @@ impl Worker {
             }
         }
         node.answer(*to, &from).map_err(fail)?;
+        node.let_leave();
         Ok(String::new())
     }
 
@@ -331,6 +346,7 @@ impl Worker {
                 prepare(node).map_err(fail)?;
             }
         }
+        node.let_leave();
         Ok(String::new())
     }
 
@@ -373,4 +389,26 @@ fn share_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Share, Fail
     let memory = Memory::named(words.next().unwrap_or_default()).ok_or("no such memory")?;
     let state = State::named(words.next().unwrap_or_default()).ok_or("no such state")?;
     Ok(Share { memory, len, times, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_host_cannot_ask_for_everything() {
+        let asked = |order: &str| {
+            let mut said = Vec::new();
+            let done = Worker::for_others().serve(false, &mut order.as_bytes(), &mut said);
+            (done, String::from_utf8(said).expect("text"))
+        };
+        for order in ["open 0 4096 /dev/null\n", "raw 127.0.0.1 22\n", "limit private 1 1 reused\n", "nonsense\n", "\n"] {
+            let (done, said) = asked(order);
+            assert!(done.is_err_and(|why| why.contains("not done for others")) && said.is_empty(), "{order}");
+        }
+        assert!(asked(&format!("far - {} -\n", LONGEST_FAR + 1)).0.is_err_and(|why| why.contains("too much")));
+        let (done, said) = asked("far - 4096 127.0.0.1\nraw\n");
+        let port = said.strip_prefix("ok\n").and_then(|port| port.trim().parse::<u16>().ok());
+        assert!(done.is_ok() && port.is_some_and(|port| port > 0), "{said}");
+    }
 }

@@ -216,6 +216,66 @@ fn exported_memory_is_compared_with_what_two_copying_processes_need() {
     assert!(out.status.code() == Some(1) && told.contains("no such file") && told.contains("cargo build"), "{told}");
 }
 
+/// The ways that were measured, and that nothing of it makes no sense.
+#[track_caller]
+fn far_ways(all: &Value) -> BTreeSet<String> {
+    let cells = all["cells"].as_array().expect("cells").iter().chain(all["limits"].as_array().expect("limits"));
+    cells
+        .map(|c| {
+            assert!(c["median_ns"].as_f64() > Some(0.9) && c["memory"] == "private", "{c}");
+            c["way"].as_str().expect("a word").to_string()
+        })
+        .collect()
+}
+
+#[test]
+fn ways_to_other_hosts_are_compared_with_plain_sockets() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let page = std::env::temp_dir().join(format!("rustmx-network-{}.html", std::process::id()));
+    let mut command = rustmx(&["compare", "--network", "--quick", "--min", "128", "--max", "8k", "--json", "--html"]);
+    command.arg(&page);
+    let (out, said, told) = run(command);
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(far_ways(&all), ["chosen", "eager", "inline", "limit", "stream"].map(String::from).into());
+    let run_of = &all["network"];
+    assert!(run_of["link"].as_str().is_some_and(|link| link.starts_with("lo")) && run_of["peer"].is_null(), "{run_of}");
+    let rates = run_of["rates"].as_array().expect("rates");
+    assert!(rates.len() == 8 && rates.iter().all(|r| r["gb_s"].as_f64() > Some(0.0)), "{rates:?}");
+    let rules = all["regret"].as_array().expect("rules");
+    assert_eq!((rules.len(), rules.iter().filter(|r| r["rule"] == "the provider").count()), (12, 2));
+    let html = std::fs::read_to_string(&page).expect("the page");
+    std::fs::remove_file(&page).expect("removed");
+    is_well_formed(&html);
+    assert!(html.contains("two plain sockets") && html.contains("Many messages under way"), "{html}");
+}
+
+/// Both ends by a connection, as from host to host; and who says something else is sent away.
+#[test]
+fn a_waiting_process_serves_one_of_another_host() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let mut waiting = rustmx(&["compare", "--listen", "127.0.0.1:0"]);
+    let mut waiting = waiting.stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    let mut told = std::io::BufReader::new(waiting.stderr.take().expect("piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut told, &mut line).expect("says where");
+    let port: u16 = line.split("waiting at port ").nth(1).and_then(|r| r.split(' ').next()?.parse().ok()).expect("a port");
+    let mut stranger = std::net::TcpStream::connect(("127.0.0.1", port)).expect("called");
+    std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.0\r\n\r\n").expect("said");
+    let to = format!("127.0.0.1:{port}");
+    let (out, said, why) = run(rustmx(&["compare", "--to", &to, "--quick", "--min", "256", "--max", "256", "--json"]));
+    assert!(out.status.success(), "{why}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((far_ways(&all).len(), &all["network"]["peer"]), (4, &to.clone().into()));
+    assert!(waiting.wait().expect("ends").success());
+    let (out, _, why) = run(rustmx(&["compare", "--to", &to, "--quick"]));
+    assert!(out.status.code() == Some(1) && why.contains("--listen") && why.contains("firewall"), "{why}");
+}
+
 /// A file of its own for a test, which is not there yet.
 fn scratch(name: &str) -> std::path::PathBuf {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
@@ -270,6 +330,14 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("memory = \"exported\""), exported);
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
+    // The loopback interface was measured, too.
+    let link = tuned["link"]["far"]["link"].as_str().expect("a link");
+    assert!(link.starts_with("lo") && kept.contains("peer = \"network\"") && kept.contains(link), "{link}");
+    let far = all["network"]["tables"].as_array().expect("tables");
+    assert_eq!((far.len(), &far[1]["link"], &far[1]["rows"]), (2, &link.into(), &tuned["link"]["far"]["rows"]));
+    let rows = far[1]["rows"].as_array().expect("rows");
+    assert!(rows.iter().all(|r| r["cost"]["by"] == "measured"), "{rows:?}");
+    assert!(tuned["link"]["results"]["network"]["costs"]["message_ns"].as_f64() > Some(0.0));
     // Who says otherwise, and where it does not fit.
     let set = explained(&path, &[("FI_RUSTMX_SYSCALL_MIN", "16k")]);
     assert_eq!(said_of(&set, 9 << 10), ("set".into(), "stream".into()));

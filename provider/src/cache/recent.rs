@@ -111,6 +111,9 @@ mod tests {
                 recent.refused(7, 3);
             }
         }
+        assert_eq!((recent.reason(7), recent.reason(8)), (Some(3), None));
+        recent.done(7);
+        assert!(recent.reason(7).is_none() && !recent.again(7) && recent.reason(7).is_none(), "a new one");
         assert_eq!(tries[..6], [2, 4, 8, 16, 32, 64]);
         assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
     }
