@@ -169,7 +169,8 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
     lanes.iter().for_each(|l| {
         let _ = write!(out, "<th>{}</th>", l.name());
     });
-    out.push_str("<th>limit</th><th>memcpy</th></tr>\n");
+    let copies = !results.memcpy.is_empty();
+    let _ = writeln!(out, "<th>limit</th>{}</tr>", if copies { "<th>memcpy</th>" } else { "" });
     for size in results.sizes() {
         let best = best(results, kind, size);
         if best == f64::INFINITY {
@@ -186,7 +187,8 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
             };
         }
         let shown = |cell: Option<&Cell>| cell.map_or(String::new(), |c| time(c.median_ns));
-        let _ = writeln!(out, "<td>{}</td><td>{}</td></tr>", shown(results.limit(kind, size)), shown(results.copy(size)));
+        let copied = if copies { format!("<td>{}</td>", shown(results.copy(size))) } else { String::new() };
+        let _ = writeln!(out, "<td>{}</td>{copied}</tr>", shown(results.limit(kind, size)));
     }
     out.push_str("</table></div>\n");
 }

@@ -101,7 +101,8 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
     for lane in &lanes {
         let _ = write!(out, "{:>17}", lane.name());
     }
-    let _ = writeln!(out, "{:>11}{:>11}", "limit", "memcpy");
+    let copies = !results.memcpy.is_empty();
+    let _ = writeln!(out, "{:>11}{:>11}", "limit", if copies { "memcpy" } else { "" });
     for size in results.sizes() {
         let best = best(results, kind, size);
         if best == f64::INFINITY {
