@@ -29,7 +29,7 @@ const MODELLED_TO: usize = 4 << 20;
 
 impl LinkCosts {
     /// The loopback interface of the machine on which the shipped sizes were found (`docs/adr/0016-profile.md`).
-    pub const SHIPPED: LinkCosts = LinkCosts { message: 7_000.0, record_byte: 0.40, in_place: 2_500.0, place_byte: 0.25 };
+    pub const SHIPPED: LinkCosts = LinkCosts { message: 8_000.0, record_byte: 0.5, in_place: 5_000.0, place_byte: 0.22 };
 
     /// A message of `size` bytes by a way that goes to other hosts, in nanoseconds.
     pub fn cost(&self, way: Way, size: usize) -> Option<f64> {

@@ -100,6 +100,6 @@ fn rows_tell_what_they_cost_and_who_says_so() {
     let model = link(&LinkCosts { message: 500.0, ..LinkCosts::SHIPPED });
     let row = selection.row(1000);
     let cost = RowCost::of(&row, Some(&model)).expect("measured");
-    assert!(cost.measured && (cost.from.1 - 500.0 - 0.4 * 256.0).abs() < 20.0, "{cost}");
+    assert!(cost.measured && (cost.from.1 - 500.0 - LinkCosts::SHIPPED.record_byte * 256.0).abs() < 1.0, "{cost}");
     assert!(row.what_far(4711).contains("4711") && selection.row(1 << 20).what_far(4711).contains("4711"));
 }
