@@ -52,7 +52,7 @@ pub(crate) fn basics(results: &Results) -> String {
     match &results.network {
         None => format!("Hand-over of a cache line: {}; an empty message: {empty}", time(median(&results.handover_ns))),
         Some(run) => {
-            let to = run.peer.as_ref().map_or("another process of this host".into(), |peer| format!("{peer}"));
+            let to = run.peer.as_deref().unwrap_or("another process of this host");
             format!(
                 "By {}, to {to}; an empty message: {empty}; a byte by plain sockets: {}",
                 run.link,
@@ -83,7 +83,7 @@ fn link(out: &mut String, run: &LinkRun) {
     for r in &run.rates {
         let (size, spread) = (show_bytes(r.size as u64), percent(r.spread));
         let who = if r.way == LIMIT { "plain sockets" } else { "the provider" };
-        let _ = writeln!(out, "  {:<14} {size:>6}, many under way: {:.2} GB/s ± {spread}", who, r.gb_s);
+        let _ = writeln!(out, "  {who:<14} {size:>6}, many under way: {:.2} GB/s ± {spread}", r.gb_s);
     }
 }
 
