@@ -131,7 +131,7 @@ def strayed(text, shortest):
     """The part of the messages that went another way than was forced, and why. The benchmark's own short ones are no matter."""
     forced, other, why = 0, 0, {}
     for line in over.objects(text):
-        if line.get("rustmx") != "explain" or line["operation"] != "send" or 2 * line["bytes"] < shortest * line["count"]:
+        if line.get("rustmx") != "explain" or line.get("operation") != "send" or 2 * line["bytes"] < shortest * line["count"]:
             continue
         if "refused" in line:
             other += line["count"]

@@ -90,6 +90,8 @@ class Reading(unittest.TestCase):
         short = self.line(refused="eager", why="inject", count=900, bytes=900 * 8)
         self.assertEqual(compare.strayed("\n".join([went, other, short]), 4096), (0.25, "early"))
         self.assertEqual(compare.strayed("\n".join([went, short]), 4096)[0], 0)
+        beside = json.dumps({"rustmx": "explain", "about": "lends", "on": False, "says": "nothing"})
+        self.assertEqual(compare.strayed("\n".join([went, beside, other, short]), 4096), (0.25, "early"))
         self.assertEqual(compare.strayed("rustmx stats: sent=1\n", 1)[0], 1)
 
     def test_columns_of_osu(self):

@@ -131,7 +131,7 @@ pub(crate) fn longest(lane: Lane, config: &Config) -> usize {
 }
 
 /// Two cores that this process may use: the first and the last.
-fn cores() -> Result<[usize; 2], Failure> {
+pub(crate) fn cores() -> Result<[usize; 2], Failure> {
     let set = sched_getaffinity(None).map_err(|e| format!("cannot find out which cores may be used ({e})"))?;
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect();
     match (all.first(), all.last()) {
@@ -140,7 +140,7 @@ fn cores() -> Result<[usize; 2], Failure> {
     }
 }
 
-fn machine(cores: [usize; 2], config: &Config) -> Machine {
+pub(crate) fn machine(cores: [usize; 2], config: &Config) -> Machine {
     let machine::Machine { processor, kernel, .. } = machine::here();
     Machine { processor, kernel, cores, settings: environment::settings(config) }
 }
@@ -206,6 +206,15 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
     Ok(())
 }
 
+/// A bar of so many steps.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// Measures.
 ///
 /// # Errors
@@ -219,10 +228,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         .map_err(|e| format!("cannot make {room} bytes of shared memory ({e}); choose a smaller --max"))?;
     let mut bench = Bench::open(asked, cores, &format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))?;
     let tasks = tasks(asked, config, &kernel, bench.heap);
-    let bar = ProgressBar::new((asked.rounds * tasks.len()) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {eta} left") {
-        bar.set_style(style);
-    }
+    let bar = progress((asked.rounds * tasks.len()) as u64);
     let (took, copied) = (vec![Vec::new(); tasks.len()], vec![Vec::new(); asked.sizes.len()]);
     let mut times = Times { took, copied, handover_ns: Vec::new(), empty_ns: Vec::new(), turned: 0 };
     for number in 1..=asked.rounds {
@@ -251,22 +257,9 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let all = tasks.iter().zip(times.took).map(|(t, took)| cell(Some(t.kind), named(t), t.size, took));
     let (limits, cells) = all.partition(|c: &Cell| c.way == LIMIT);
     let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took)).collect();
-    let mut results = Results {
-        machine: machine(cores, config),
-        rounds: asked.rounds,
-        handover_ns: times.handover_ns,
-        empty_ns: times.empty_ns,
-        unsteady: Vec::new(),
-        missing,
-        kernel_copies: copies,
-        cells,
-        memcpy,
-        limits,
-        crossovers: Vec::new(),
-        regret: Vec::new(),
-        steps: Vec::new(),
-        against_limit: Vec::new(),
-    };
+    let mut results = Results::of(machine(cores, config), asked.rounds, cells, limits);
+    (results.handover_ns, results.empty_ns) = (times.handover_ns, times.empty_ns);
+    (results.missing, results.kernel_copies, results.memcpy) = (missing, copies, memcpy);
     results.unsteady = unsteady(&results);
     Ok(results)
 }
@@ -283,9 +276,10 @@ fn no_heap(asked: &Asked) -> String {
 }
 
 /// What speaks against the figures.
-fn unsteady(results: &Results) -> Vec<String> {
+pub(crate) fn unsteady(results: &Results) -> Vec<String> {
     let mut why = Vec::new();
-    for (what, values) in [("the hand-over of a cache line", &results.handover_ns), ("an empty message", &results.empty_ns)] {
+    let named = [("the hand-over of a cache line", &results.handover_ns), ("an empty message", &results.empty_ns)];
+    for (what, values) in named.into_iter().filter(|(_, values)| !values.is_empty()) {
         let apart = spread(values);
         if apart > 0.15 {
             why.push(format!(

@@ -3,11 +3,12 @@
 use crate::bench::{Asked, measure};
 use crate::kind::{Kind, Lane, State};
 use crate::results::Results;
-use crate::{Failure, environment, heap, page, report};
+use crate::{Failure, environment, heap, listen, network, page, report};
 use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
 use rustmx::select::model::Memory;
 use rustmx::{Config, INJECT_MAX};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Command line.
@@ -19,9 +20,9 @@ pub(crate) struct Options {
     /// Shortest message; k and m may follow the number.
     #[arg(long, default_value = "1", value_parser = size)]
     pub min: usize,
-    /// Longest message.
-    #[arg(long, default_value = "64m", value_parser = size)]
-    pub max: usize,
+    /// Longest message; by default 64m, by the network 4m.
+    #[arg(long, value_parser = size)]
+    pub max: Option<usize>,
     /// What becomes of the buffers between messages: nothing (reused), the source is rewritten (fresh), both are taken out of all caches
     /// (cold); that is not timed. By default all, with --quick the first two.
     #[arg(long, value_delimiter = ',', value_parser = state)]
@@ -32,6 +33,16 @@ pub(crate) struct Options {
     /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH.
     #[arg(long, value_name = "PATH")]
     pub heap: Option<PathBuf>,
+    /// Reach the other process by the network, over the loopback interface.
+    #[arg(long, conflicts_with_all = ["memory", "heap"])]
+    pub network: bool,
+    /// Measure between this host and another one, where `rustmx compare --listen` waits.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["memory", "heap", "network"])]
+    pub to: Option<String>,
+    /// Wait at this port, or address and port, for one `--to` of another host, and do its part. Anybody who reaches the port may have this
+    /// process measure for him: use it on networks that you trust.
+    #[arg(long, value_name = "PORT", value_parser = listen::place, exclusive = true)]
+    pub listen: Option<SocketAddr>,
     /// One JSON object on standard output instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -72,24 +83,41 @@ fn wanted(_: Lane, kind: Kind, size: usize) -> bool {
 /// From here on it takes so long to copy that it matters how near a protocol comes to a copy by both sides.
 const LIMITS_FROM: usize = 64 << 10;
 
+impl Options {
+    fn is_far(&self) -> bool {
+        self.network || self.to.is_some()
+    }
+
+    fn max(&self) -> usize {
+        self.max.unwrap_or(if self.is_far() { 4 << 20 } else { 64 << 20 })
+    }
+}
+
 /// The sizes that are measured: powers of two.
 fn sizes(options: &Options) -> Vec<usize> {
-    (0..=30).map(|shift| 1usize << shift).filter(|s| (options.min..=options.max).contains(s)).collect()
+    (0..=30).map(|shift| 1usize << shift).filter(|s| (options.min..=options.max()).contains(s)).collect()
 }
 
 /// # Errors
 /// What keeps it from being measured or written, and what helps.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(at) = options.listen {
+        return listen::run(at);
+    }
     let (config, ignored) = environment::read();
     ignored.iter().for_each(|what| eprintln!("rustmx: {what}"));
     let sizes = sizes(options);
     if sizes.is_empty() {
         return Err(format!(
             "no power of two is between {} and {}; choose a smaller --min or a larger --max",
-            options.min, options.max
+            options.min,
+            options.max()
         ));
     }
     let rounds = if options.quick { 5 } else { 15 };
+    if options.is_far() {
+        return tell(options, far(options, &sizes, rounds, &config)?);
+    }
     let heap = heap::find(options.heap.as_deref())?;
     let (kinds, quick) = (kinds(options), options.quick);
     let asked = Asked { sizes: &sizes, kinds, rounds, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
@@ -97,6 +125,38 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     for kind in results.kinds() {
         judge(&mut results, kind, &config);
     }
+    tell(options, results)
+}
+
+/// Compares by the network.
+fn far(options: &Options, sizes: &[usize], rounds: usize, config: &Config) -> Result<Results, Failure> {
+    let states = match &options.sources[..] {
+        [] => &[State::Reused, State::Fresh],
+        named => named,
+    };
+    let to = options.to.as_deref();
+    let asked = network::Asked { sizes, states, rounds, quick: options.quick, all: true, to };
+    let mut results = network::measure(&asked, config)?;
+    for kind in results.kinds() {
+        results.find_crossovers(kind);
+        for threshold in [2usize, 4, 8, 16, 32].map(|k| k << 10) {
+            results.find_regret(kind, format!("in place from {}k", threshold >> 10), |size| {
+                Lane::Only(match size {
+                    n if n <= INJECT_MAX => Way::Inline,
+                    n if n < threshold => Way::Eager,
+                    _ => Way::Stream,
+                })
+            });
+        }
+        results.find_regret(kind, "the provider", |_| Lane::Chosen);
+        results.find_step(kind);
+        results.find_approach(kind);
+    }
+    Ok(results)
+}
+
+/// Shows, and writes the page if one is wanted.
+fn tell(options: &Options, results: Results) -> Result<(), Failure> {
     if let Some(path) = &options.html {
         let text = page::html(&results)?;
         std::fs::write(path, text)

@@ -1,12 +1,14 @@
 //! `rustmx explain`: the select table for this machine and environment, who says so, and what the kernel allows between two processes of
 //! this user.
 
+use crate::far::Network;
 use crate::kind::Lane;
 use crate::partner::Partner;
 use crate::rows::{self, Table};
 use crate::{Failure, environment};
 use rustmx::Config;
 use rustmx::config::force::Way;
+use rustmx::select::engines::{self, EngineUse};
 use rustmx::select::profile::Standing;
 use rustmx::select::{Selection, record_max};
 use rustmx::types::MAX_MSG;
@@ -73,6 +75,23 @@ impl Carrier {
     }
 }
 
+/// A copy engine beside `memcpy`.
+#[derive(Serialize)]
+struct Engine {
+    engine: &'static str,
+    on: bool,
+    /// Bytes of the shortest message with which it copies.
+    from: Option<usize>,
+    why: &'static str,
+}
+
+/// Whether memory is lent to peers, as far as this process can tell: a job may preload the heap.
+#[derive(Serialize)]
+struct Lending {
+    on: bool,
+    says: String,
+}
+
 #[derive(Serialize)]
 struct Explanation {
     settings: Vec<String>,
@@ -82,6 +101,9 @@ struct Explanation {
     table: Table,
     ways: Vec<Carrier>,
     kernel: Kernel,
+    network: Network,
+    engines: Vec<Engine>,
+    lending: Lending,
 }
 
 /// Tries what two processes of a job would: each reads a word of the other's memory.
@@ -135,7 +157,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let table = rows::table(&config, standing.tuned());
     let settings = environment::settings(&config);
     let ways = Way::CARRIERS.into_iter().filter_map(|way| Carrier::of(way, &config)).collect();
-    let explanation = Explanation { settings, ignored, profile: Told::of(&standing), table, ways, kernel: ask_kernel()? };
+    let network = Network::of(&config, &standing);
+    let engine = |e: EngineUse| Engine { engine: e.name, on: e.from.is_some(), from: e.from, why: e.why };
+    let engines = engines::uses(&config, None).map(engine).into();
+    let (on, says) = rustmx::lending(&config);
+    let lending = Lending { on, says };
+    let explanation = Explanation {
+        settings,
+        ignored,
+        profile: Told::of(&standing),
+        table,
+        ways,
+        kernel: ask_kernel()?,
+        network,
+        engines,
+        lending,
+    };
     if options.json {
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
         println!("{text}");
@@ -149,6 +186,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     println!("Profile: {}\n", explanation.profile.says);
     println!("Messages by size in bytes:\n{}", explanation.table);
+    println!("Messages to other hosts:\n{}", explanation.network);
+    println!("Beside memcpy, messages are copied by:");
+    for Engine { engine, from, why, .. } in &explanation.engines {
+        println!("  {engine}: {} ({why})", from.map_or("off".into(), |from| format!("from {from} bytes on")));
+    }
+    println!("\nMemory that peers map: {}\n", explanation.lending.says);
     println!("Two processes of this user:");
     for what in &explanation.kernel.says {
         println!("  {what}");

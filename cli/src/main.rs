@@ -9,11 +9,13 @@
 //! | `results.rs` | what was measured, and what follows from it |
 //! | `compare.rs` | `rustmx compare`: every way over all sizes, and what rules cost |
 //! | `tune.rs` | `rustmx tune`: what was measured becomes a profile |
+//! | `far.rs` | the tables for other hosts, and where they reach this one |
 //! | `rows.rs` | the select table with what its rows cost |
 //! | `partner.rs` | processes that this one starts and talks to |
 //! | `heap.rs` | where the preloadable heap is |
 //! | `node.rs`, `work.rs` | an endpoint of the engine; what a started process does |
-//! | `limit.rs` | two processes that only copy |
+//! | `limit.rs`, `raw.rs` | two processes that only copy; two plain sockets |
+//! | `network.rs`, `listen.rs` | measuring a link; doing the other host's part of it |
 //! | `figures.rs` | medians, crossovers, regret: arithmetic only |
 //! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
 
@@ -21,13 +23,17 @@ mod bench;
 mod compare;
 mod environment;
 mod explain;
+mod far;
 mod figures;
 mod heap;
 mod kind;
 mod limit;
+mod listen;
+mod network;
 mod node;
 mod page;
 mod partner;
+mod raw;
 mod report;
 mod results;
 mod rows;
@@ -98,8 +104,18 @@ mod tests {
         let Ok(Command::Compare(o)) = sizes(&["rustmx", "compare", "--min", "4k", "--max", "1M", "--sources", "fresh"]) else {
             panic!("does not parse");
         };
-        assert_eq!((o.min, o.max, o.sources.len()), (4096, 1 << 20, 1));
-        for bad in [&["rustmx", "compare", "--min", "x"][..], &["rustmx", "compare", "--sources", "old"], &["rustmx"]] {
+        assert_eq!((o.min, o.max, o.sources.len()), (4096, Some(1 << 20), 1));
+        let waits = sizes(&["rustmx", "compare", "--listen", "7000"]);
+        assert!(matches!(waits, Ok(Command::Compare(o)) if o.listen.is_some_and(|at| at.port() == 7000)));
+        for bad in [
+            &["rustmx", "compare", "--min", "x"][..],
+            &["rustmx", "compare", "--listen", "host"],
+            &["rustmx", "compare", "--listen", "7000", "--quick"],
+            &["rustmx", "compare", "--network", "--memory", "private"],
+            &["rustmx", "compare", "--network", "--to", "host:7000"],
+            &["rustmx", "compare", "--sources", "old"],
+            &["rustmx"],
+        ] {
             assert!(sizes(bad).is_err(), "{bad:?}");
         }
     }

@@ -6,6 +6,7 @@ use crate::Failure;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
+use rustmx::transport::Place;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
     UserCtx, UserSeg,
@@ -129,6 +130,11 @@ impl Node {
         Ok(self.domain.ep_name(self.ep)?.to_string())
     }
 
+    /// Where other hosts reach it, by which interface, and why there.
+    pub fn address(&self) -> Option<(Place, Option<String>, String)> {
+        self.domain.ep_address(self.ep).ok().flatten()
+    }
+
     /// A handle for the endpoint of a name.
     pub fn knows(&self, name: &str) -> Result<Addr, Failure> {
         let name: Name = name.parse().map_err(|_| format!("`{name}` is no endpoint's name"))?;
@@ -162,6 +168,12 @@ impl Node {
                 other => return other,
             }
         }
+    }
+
+    /// Lets leave what was sent to other hosts: a turn carries away what came after the first message of the turn before.
+    pub fn let_leave(&mut self) {
+        const TURNS: usize = 8;
+        (0..TURNS).for_each(|_| self.domain.progress());
     }
 
     /// Posts a receive.

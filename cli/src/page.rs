@@ -1,10 +1,10 @@
 //! The results of `rustmx compare` as one page that needs nothing else: tables, and plots as SVG.
 
 use crate::Failure;
-use crate::figures::{Regret, median};
+use crate::figures::Regret;
 use crate::kind::{Kind, Lane};
-use crate::report::{best, percent, step, time};
-use crate::results::{Cell, Results};
+use crate::report::{basics, best, limit_in_words, percent, step, time};
+use crate::results::{Cell, LIMIT, LinkRun, Results};
 use plotters::prelude::*;
 use rustmx::config::show_bytes;
 use std::fmt::Write;
@@ -63,14 +63,13 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width\"/>\n\
          <title>rustmx: protocols compared</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>rustmx: protocols compared</h1>\n\
-         <p>{}, Linux {}, cores {} and {}, {} rounds. Hand-over of a cache line: {}; an empty message: {}.</p>\n",
+         <p>{}, Linux {}, cores {} and {}, {} rounds. {}.</p>\n",
         escaped(&m.processor),
         escaped(&m.kernel),
         m.cores[0],
         m.cores[1],
         results.rounds,
-        time(median(&results.handover_ns)),
-        time(median(&results.empty_ns))
+        escaped(&basics(results))
     );
     for setting in &m.settings {
         let _ = writeln!(out, "<p><code>{}</code></p>", escaped(setting));
@@ -82,16 +81,41 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
     for kind in results.kinds() {
         section(&mut out, results, kind)?;
     }
+    if let Some(run) = &results.network {
+        link(&mut out, run);
+    }
     out.push_str(
         "<h2>How it was measured</h2>\n<p>Two processes, each pinned to a core. A figure is the time from the call that sends a message until \
          an empty answer is back, less the time of the answer; a round has the median of many messages, the table the median of the rounds. \
          Rounds measure everything in turn. <em>Fresh</em>: the buffer is rewritten before each message; <em>cold</em>: source and \
          destination are taken out of all caches; neither is timed. <em>Exported</em>: both buffers lie in the preloaded heap, which the other process \
-         maps. <em>chosen</em>: as the provider chooses by itself, in steady state. <em>limit</em>: both processes copy a half, and do nothing else. \
+         maps. <em>chosen</em>: as the provider chooses by itself, in steady state. <em>limit</em>: both processes copy a half, and do nothing else; \
+         by the network: two plain sockets that spin. \
          <em>memcpy</em> copies within one process. Where a protocol cannot carry a size it has no point.</p>\n\
          </body>\n</html>\n",
     );
     Ok(out)
+}
+
+/// What was measured of a link beside messages.
+fn link(out: &mut String, run: &LinkRun) {
+    out.push_str("<h2>Many messages under way</h2>\n<table>\n<tr><th>size</th><th>by</th><th>GB/s</th><th>spread</th></tr>\n");
+    for r in &run.rates {
+        let who = if r.way == LIMIT { "plain sockets" } else { "the provider" };
+        let (size, spread) = (show_bytes(r.size as u64), percent(r.spread));
+        let _ = writeln!(out, "<tr><td>{size}</td><td>{who}</td><td>{:.2}</td><td>{spread}</td></tr>", r.gb_s);
+    }
+    out.push_str("</table>\n");
+    if let Some(c) = &run.costs {
+        let _ = writeln!(
+            out,
+            "<p>The link in four numbers: a message {}, each byte of a record {:.3} ns; from buffer to buffer {} more, each byte {:.3} ns.</p>",
+            time(c.message_ns),
+            c.record_byte_ns,
+            time(c.in_place_ns),
+            c.place_byte_ns
+        );
+    }
 }
 
 fn section(out: &mut String, results: &Results, kind: Kind) -> Result<(), Failure> {
@@ -117,7 +141,7 @@ fn section(out: &mut String, results: &Results, kind: Kind) -> Result<(), Failur
         let _ = writeln!(out, "<p>{}</p>", step(&jump.step));
     }
     let near = results.against_limit.iter().filter(|a| a.kind == kind).map(|a| (a.way, &a.over));
-    costs(out, "What is needed more than by two processes that copy a half each", "way", near);
+    costs(out, &format!("More than {}", limit_in_words(results)), "way", near);
     Ok(())
 }
 
@@ -145,15 +169,16 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
     lanes.iter().for_each(|l| {
         let _ = write!(out, "<th>{}</th>", l.name());
     });
-    out.push_str("<th>limit</th><th>memcpy</th></tr>\n");
-    for copy in &results.memcpy {
-        let best = best(results, kind, copy.size);
+    let copies = !results.memcpy.is_empty();
+    let _ = writeln!(out, "<th>limit</th>{}</tr>", if copies { "<th>memcpy</th>" } else { "" });
+    for size in results.sizes() {
+        let best = best(results, kind, size);
         if best == f64::INFINITY {
             continue;
         }
-        let _ = write!(out, "<tr><td>{}</td>", show_bytes(copy.size as u64));
+        let _ = write!(out, "<tr><td>{}</td>", show_bytes(size as u64));
         for lane in &lanes {
-            let _ = match results.cell(kind, lane.name(), copy.size) {
+            let _ = match results.cell(kind, lane.name(), size) {
                 None => write!(out, "<td></td>"),
                 Some(c) => {
                     let class = if c.median_ns <= best { " class=\"best\"" } else { "" };
@@ -161,8 +186,9 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
                 }
             };
         }
-        let limit = results.limit(kind, copy.size).map_or(String::new(), |c| time(c.median_ns));
-        let _ = writeln!(out, "<td>{limit}</td><td>{}</td></tr>", time(copy.median_ns));
+        let shown = |cell: Option<&Cell>| cell.map_or(String::new(), |c| time(c.median_ns));
+        let copied = if copies { format!("<td>{}</td>", shown(results.copy(size))) } else { String::new() };
+        let _ = writeln!(out, "<td>{}</td>{copied}</tr>", shown(results.limit(kind, size)));
     }
     out.push_str("</table></div>\n");
 }

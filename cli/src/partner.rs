@@ -5,15 +5,28 @@
 
 use crate::Failure;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-/// A started process. Killed and waited for when dropped.
+/// A process that does what it is told. A started one is killed and waited for when dropped.
 pub(crate) struct Partner {
-    child: Child,
-    out: BufReader<ChildStdout>,
+    who: Who,
     role: &'static str,
 }
+
+enum Who {
+    Child(Child, BufReader<ChildStdout>),
+    /// On another host, where somebody let it wait (`listen.rs`).
+    Remote(BufReader<TcpStream>),
+}
+
+/// What is said first to a process that waits, so that neither is something else.
+pub(crate) const GREETING: &str = concat!("rustmx measures ", env!("CARGO_PKG_VERSION"));
+
+/// How long another host may need for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Partner {
     /// Starts this program in another role, with a library before all others if one is named.
@@ -29,12 +42,38 @@ impl Partner {
         }
         let mut child = command.spawn().map_err(|e| format!("cannot start a second process ({e}); see `ulimit -u`"))?;
         let out = child.stdout.take().ok_or("a started process has no output")?;
-        Ok(Partner { child, out: BufReader::new(out), role })
+        Ok(Partner { who: Who::Child(child, BufReader::new(out)), role })
+    }
+
+    /// Calls one that waits on another host.
+    pub fn call(to: &str) -> Result<Partner, Failure> {
+        let helps = "start `rustmx compare --listen PORT` there, and let the port through the firewall";
+        let fail = |e: std::io::Error| format!("nobody answers at {to} ({e}); {helps}");
+        let stream = TcpStream::connect(to).map_err(fail)?;
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(fail)?;
+        let mut partner = Partner { who: Who::Remote(BufReader::new(stream)), role: "measure at the other host" };
+        match partner.ask(GREETING)? {
+            said if said == GREETING => Ok(partner),
+            said => {
+                Err(format!("at {to} is not the same version of this program, or something else (it says `{said}`); {helps}"))
+            }
+        }
+    }
+
+    /// The other host's address, and ours as it sees us.
+    pub fn addresses(&self) -> Option<[IpAddr; 2]> {
+        let Who::Remote(stream) = &self.who else { return None };
+        let (there, here) = (stream.get_ref().peer_addr().ok()?, stream.get_ref().local_addr().ok()?);
+        Some([there, here].map(|address| address.ip().to_canonical()))
     }
 
     /// Tells it something.
     pub fn tell(&mut self, line: &str) -> Result<(), Failure> {
-        let said = self.child.stdin.as_mut().map(|to| writeln!(to, "{line}").and_then(|()| to.flush()));
+        let line = format!("{line}\n");
+        let said = match &mut self.who {
+            Who::Child(child, _) => child.stdin.as_mut().map(|to| to.write_all(line.as_bytes()).and_then(|()| to.flush())),
+            Who::Remote(stream) => Some(stream.get_mut().write_all(line.as_bytes())),
+        };
         match said {
             Some(Ok(())) => Ok(()),
             _ => Err(self.gone()),
@@ -44,7 +83,11 @@ impl Partner {
     /// The next line it says.
     pub fn hear(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
-        match self.out.read_line(&mut line) {
+        let read = match &mut self.who {
+            Who::Child(_, out) => out.read_line(&mut line),
+            Who::Remote(stream) => stream.read_line(&mut line),
+        };
+        match read {
             Ok(n) if n > 0 => Ok(line.trim().to_string()),
             _ => Err(self.gone()),
         }
@@ -57,14 +100,19 @@ impl Partner {
     }
 
     fn gone(&mut self) -> Failure {
-        let how = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let how = match &mut self.who {
+            Who::Child(child, _) => child.wait().map_or_else(|e| e.to_string(), |status| status.to_string()),
+            Who::Remote(_) => "its connection ended, or it did not answer".into(),
+        };
         format!("the process that was to {} ended early ({how}); what it said on standard error is above", self.role)
     }
 }
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Who::Child(child, _) = &mut self.who {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

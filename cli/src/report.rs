@@ -2,7 +2,7 @@
 
 use crate::figures::{Regret, Step, median};
 use crate::kind::{Kind, WAYS};
-use crate::results::Results;
+use crate::results::{Cell, LIMIT, LinkRun, Results};
 use rustmx::config::show_bytes;
 use std::fmt::Write;
 
@@ -30,12 +30,7 @@ pub(crate) fn text(results: &Results) -> String {
     if !m.settings.is_empty() {
         let _ = writeln!(out, "Settings: {}", m.settings.join(" "));
     }
-    let _ = writeln!(
-        out,
-        "Hand-over of a cache line: {}; an empty message: {}",
-        time(median(&results.handover_ns)),
-        time(median(&results.empty_ns))
-    );
+    let _ = writeln!(out, "{}", basics(results));
     for what in &results.missing {
         let _ = writeln!(out, "Not measured: {what}");
     }
@@ -45,7 +40,51 @@ pub(crate) fn text(results: &Results) -> String {
     for kind in results.kinds() {
         table(&mut out, results, kind);
     }
+    if let Some(run) = &results.network {
+        link(&mut out, run);
+    }
     out
+}
+
+/// What else was measured, in a sentence.
+pub(crate) fn basics(results: &Results) -> String {
+    let empty = time(median(&results.empty_ns));
+    match &results.network {
+        None => format!("Hand-over of a cache line: {}; an empty message: {empty}", time(median(&results.handover_ns))),
+        Some(run) => {
+            let to = run.peer.as_deref().unwrap_or("another process of this host");
+            format!(
+                "By {}, to {to}; an empty message: {empty}; a byte by plain sockets: {}",
+                run.link,
+                time(median(&run.plain_ns))
+            )
+        }
+    }
+}
+
+/// What the limit of a table is.
+pub(crate) fn limit_in_words(results: &Results) -> &'static str {
+    match results.network {
+        None => "two processes need that copy a half each, and nothing else",
+        Some(_) => "two plain sockets need",
+    }
+}
+
+/// The rates of a link, and what it costs in four numbers.
+fn link(out: &mut String, run: &LinkRun) {
+    if let Some(c) = &run.costs {
+        let (message, more) = (time(c.message_ns), time(c.in_place_ns));
+        let (record, place) = (c.record_byte_ns, c.place_byte_ns);
+        let _ = writeln!(
+            out,
+            "\nIn four numbers: a message {message}, each byte of a record {record:.3} ns; from buffer to buffer {more} more, each byte {place:.3} ns"
+        );
+    }
+    for r in &run.rates {
+        let (size, spread) = (show_bytes(r.size as u64), percent(r.spread));
+        let who = if r.way == LIMIT { "plain sockets" } else { "the provider" };
+        let _ = writeln!(out, "  {who:<14} {size:>6}, many under way: {:.2} GB/s ± {spread}", r.gb_s);
+    }
 }
 
 /// How far a step may be, and how near to the limit a protocol should come: what this project asks of itself.
@@ -62,22 +101,23 @@ fn table(out: &mut String, results: &Results, kind: Kind) {
     for lane in &lanes {
         let _ = write!(out, "{:>17}", lane.name());
     }
-    let _ = writeln!(out, "{:>11}{:>11}", "limit", "memcpy");
-    for copy in &results.memcpy {
-        let best = best(results, kind, copy.size);
+    let copies = !results.memcpy.is_empty();
+    let _ = writeln!(out, "{:>11}{:>11}", "limit", if copies { "memcpy" } else { "" });
+    for size in results.sizes() {
+        let best = best(results, kind, size);
         if best == f64::INFINITY {
             continue;
         }
-        let _ = write!(out, "{:>8}", show_bytes(copy.size as u64));
+        let _ = write!(out, "{:>8}", show_bytes(size as u64));
         for lane in &lanes {
-            let shown = results.cell(kind, lane.name(), copy.size).map_or(String::new(), |c| {
+            let shown = results.cell(kind, lane.name(), size).map_or(String::new(), |c| {
                 let star = if c.median_ns <= best { "*" } else { "" };
                 format!("{star}{} ± {}", time(c.median_ns), percent(c.spread))
             });
             let _ = write!(out, "{shown:>17}");
         }
-        let limit = results.limit(kind, copy.size).map_or(String::new(), |c| time(c.median_ns));
-        let _ = writeln!(out, "{limit:>11}{:>11}", time(copy.median_ns));
+        let shown = |cell: Option<&Cell>| cell.map_or(String::new(), |c| time(c.median_ns));
+        let _ = writeln!(out, "{:>11}{:>11}", shown(results.limit(kind, size)), shown(results.copy(size)));
     }
     conclusions(out, results, kind);
 }
@@ -110,8 +150,9 @@ fn conclusions(out: &mut String, results: &Results, kind: Kind) {
     if near.peek().is_some() {
         let _ = writeln!(
             out,
-            "  More than two processes need that copy a half each, and nothing else ({} is the goal):",
-            percent(GOALS.1)
+            "  More than {}{}:",
+            limit_in_words(results),
+            if results.network.is_none() { format!(" ({} is the goal)", percent(GOALS.1)) } else { String::new() }
         );
     }
     for a in near {

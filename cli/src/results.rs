@@ -71,6 +71,38 @@ pub(crate) struct Approach {
     pub over: Regret,
 }
 
+/// How fast many messages are that are under way together.
+#[derive(Serialize)]
+pub(crate) struct Rate {
+    pub way: &'static str,
+    pub size: usize,
+    /// Bytes in a nanosecond.
+    pub gb_s: f64,
+    pub spread: f64,
+}
+
+/// A link in four numbers (`select/network.rs` of the engine), in nanoseconds.
+#[derive(Serialize)]
+pub(crate) struct Costs {
+    pub message_ns: f64,
+    pub record_byte_ns: f64,
+    pub in_place_ns: f64,
+    pub place_byte_ns: f64,
+}
+
+/// What was measured of a link beside messages.
+#[derive(Serialize)]
+pub(crate) struct LinkRun {
+    /// As profiles name it.
+    pub link: String,
+    /// Who was at the other end; `None`: another process here.
+    pub peer: Option<String>,
+    /// A byte by plain sockets, a value a round.
+    pub plain_ns: Vec<f64>,
+    pub rates: Vec<Rate>,
+    pub costs: Option<Costs>,
+}
+
 /// All that was found.
 #[derive(Serialize)]
 pub(crate) struct Results {
@@ -95,9 +127,46 @@ pub(crate) struct Results {
     pub regret: Vec<Rule>,
     pub steps: Vec<Jump>,
     pub against_limit: Vec<Approach>,
+    /// If both processes reached each other by the network. Limits are then those of two plain sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<LinkRun>,
 }
 
 impl Results {
+    /// From what was measured; the rest is still to be said.
+    pub fn of(machine: Machine, rounds: usize, cells: Vec<Cell>, limits: Vec<Cell>) -> Results {
+        Results {
+            machine,
+            rounds,
+            handover_ns: Vec::new(),
+            empty_ns: Vec::new(),
+            unsteady: Vec::new(),
+            missing: Vec::new(),
+            kernel_copies: false,
+            cells,
+            memcpy: Vec::new(),
+            limits,
+            crossovers: Vec::new(),
+            regret: Vec::new(),
+            steps: Vec::new(),
+            against_limit: Vec::new(),
+            network: None,
+        }
+    }
+
+    /// The sizes that were measured, ascending.
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut sizes: Vec<usize> = self.cells.iter().map(|c| c.size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The time of memcpy at a size, if that was measured.
+    pub fn copy(&self, size: usize) -> Option<&Cell> {
+        self.memcpy.iter().find(|c| c.size == size)
+    }
+
     /// The kinds of buffers that were measured, in the order in which they are shown.
     pub fn kinds(&self) -> Vec<Kind> {
         let all = Memory::ALL.iter().flat_map(|m| State::ALL.iter().map(|s| Kind { memory: *m, state: *s }));

@@ -5,14 +5,15 @@ use crate::bench::{Asked, longest, measure};
 use crate::figures::median;
 use crate::kind::{Kind, Lane, State, WAYS};
 use crate::report::{percent, time};
-use crate::results::{Cell, Results};
+use crate::results::{Cell, Costs, Results};
 use crate::rows::{self, Table};
-use crate::{Failure, environment, heap, report};
+use crate::{Failure, environment, far, heap, network, report};
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
 use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point};
-use rustmx::select::profile::{Key, Profile, own_path};
+use rustmx::select::network::LinkCosts;
+use rustmx::select::profile::{Key, Profile, Standing, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
 use rustmx::{Config, INJECT_MAX};
 use serde::Serialize;
@@ -33,6 +34,10 @@ pub(crate) struct Options {
     /// Where to save the profile, instead of FI_RUSTMX_PROFILE or the user's own place.
     #[arg(long, value_name = "PATH", conflicts_with = "dry_run")]
     pub output: Option<PathBuf>,
+    /// Measure the way to another host, where `rustmx compare --listen` waits, and add it to the profile that is in force. Without this, and
+    /// without a profile in force, this machine and its loopback interface are measured.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "heap")]
+    pub to: Option<String>,
     /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH. Without it nothing is found out about exported memory.
     #[arg(long, value_name = "PATH")]
     pub heap: Option<PathBuf>,
@@ -61,6 +66,8 @@ struct Report<'a> {
     #[serde(flatten)]
     table: Table,
     undecided: Vec<Undecided>,
+    /// The way to other hosts that was measured, too.
+    link: FoundLink,
     #[serde(flatten)]
     results: &'a Results,
 }
@@ -89,13 +96,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         true => None,
         false => Some(destination(options, &config)?),
     };
+    let standing = Standing::look(&config);
+    if let Some(to) = &options.to {
+        return run_link(options, (&config, path.as_deref()), &standing, to);
+    }
     let sizes = sizes(options.quick, longest(Lane::Only(Way::Eager), &config));
     let heap = heap::find(options.heap.as_deref())?;
     let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
     let rounds = if options.quick { 5 } else { 12 };
     let asked = Asked { sizes: &sizes, kinds, rounds, quick: options.quick, wanted, limits_from: None, heap };
     let mut results = measure(&asked, &config)?;
-    let model = model(&results)?;
+    let model = model(&results, PeerClass::SameHost)?;
+    let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);
     // What the user set or forced this time is not what the machine is like: the profile is judged without.
     let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
@@ -112,21 +124,102 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     undecided.extend(self::undecided(&results, tuned, &table, Memory::Exported));
     let table = rows::table(&plain, Some(tuned));
     let handover_ns = median(&results.handover_ns);
-    let profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model };
-    let save = |path: &PathBuf| {
-        let why = |e| format!("cannot save {} ({e}); choose another place by --output", path.display());
-        profile.save(path).map_err(why)
-    };
-    let saved = path.as_ref().map_or(Ok(()), save);
+    // What is known of other links stays known: they are not what has changed if this one is measured again.
+    let links = standing.profile().map_or(Vec::new(), |p| p.links.clone());
+    let mut profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model, links };
+    profile.set_link(&loopback.link, loopback.model);
+    let saved = path.as_deref().map_or(Ok(()), |path| save(&profile, path));
     // What took a minute is shown also if it cannot be kept.
     let at = path.as_deref().filter(|_| saved.is_ok());
-    let report = Report { saved: at, table, undecided, results: &results };
+    let report = Report { saved: at, table, undecided, link: loopback.shown, results: &results };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
     } else {
         print!("{}", text(&report));
     }
     saved
+}
+
+fn save(profile: &Profile, path: &Path) -> Result<(), Failure> {
+    profile.save(path).map_err(|e| format!("cannot save {} ({e}); choose another place by --output", path.display()))
+}
+
+/// What was found of a link.
+#[derive(Serialize)]
+struct FoundLink {
+    /// The table by it.
+    far: far::Table,
+    /// What the rules cost there.
+    results: Results,
+}
+
+/// A link that was measured.
+struct Measured {
+    link: String,
+    model: Model,
+    shown: FoundLink,
+}
+
+/// Sizes to measure by the network: those around which borders are likely, and some to see the costs of a byte.
+fn far_sizes(record: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = [64, 192, 512].into_iter().chain((10..=17).map(|shift| 1usize << shift)).collect();
+    sizes.extend([6 << 10, 12 << 10, 24 << 10, 512 << 10, 2 << 20, record]);
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Measures a link: that of the loopback interface, or the one to a host that waits.
+fn measure_link(quick: bool, to: Option<&str>, config: &Config) -> Result<Measured, Failure> {
+    let sizes = far_sizes(network::longest_record(config));
+    let rounds = if quick { 4 } else { 10 };
+    let states = &[State::Reused, State::Fresh];
+    let asked = network::Asked { sizes: &sizes, states, rounds, quick, all: false, to };
+    let mut results = network::measure(&asked, config)?;
+    let model = model(&results, PeerClass::Network)?;
+    let plain = Config { tcp_ring_size: config.tcp_ring_size, ..Config::default() };
+    let table = |tuned| Selection::for_network(&plain, tuned);
+    let (shipped, tuned) = (table(None), table(Some(Tuned { model: &model, case: Case::NETWORK })));
+    for kind in results.kinds() {
+        results.find_crossovers(kind);
+        results.find_regret(kind, "the default", |size| Lane::Only(shipped.row(size).way()));
+        results.find_regret(kind, "this profile", |size| Lane::Only(tuned.row(size).way()));
+    }
+    let link = results.network.as_ref().map_or(String::new(), |run| run.link.clone());
+    if let (Some(run), Some(c)) = (&mut results.network, LinkCosts::fitted(&model)) {
+        let LinkCosts { message, record_byte, in_place, place_byte } = c;
+        let (message_ns, in_place_ns) = (message, in_place);
+        run.costs = Some(Costs { message_ns, record_byte_ns: record_byte, in_place_ns, place_byte_ns: place_byte });
+    }
+    let far = far::Table::of(Some(&link), &tuned, Some(&model), &plain);
+    Ok(Measured { link, model, shown: FoundLink { far, results } })
+}
+
+/// Measures the way to another host, and adds it to a profile.
+fn run_link(options: &Options, place: (&Config, Option<&Path>), standing: &Standing, to: &str) -> Result<(), Failure> {
+    let (config, path) = place;
+    let Some(known) = standing.profile() else {
+        return Err(format!(
+            "{}; run `rustmx tune` without --to first: a profile begins with its own machine",
+            standing.says().1
+        ));
+    };
+    let Measured { link, model, shown } = measure_link(options.quick, Some(to), config)?;
+    let mut profile = known.clone();
+    profile.set_link(&link, model);
+    let saved = path.map_or(Ok(()), |path| save(&profile, path));
+    let at = path.filter(|_| saved.is_ok());
+    if options.json {
+        let told = serde_json::json!({ "saved": at, "link": shown });
+        println!("{}", serde_json::to_string_pretty(&told).map_err(|e| e.to_string())?);
+    } else {
+        print!("{}{}", link_text(&shown), saved_text(at));
+    }
+    saved
+}
+
+fn link_text(found: &FoundLink) -> String {
+    format!("{}\nThe table by what was measured:\n{}", report::text(&found.results), found.far)
 }
 
 /// Short messages go inline, and nothing is to be chosen there; they are measured to be shown. Nobody has a long block for messages that are
@@ -162,7 +255,7 @@ fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
 }
 
 /// What was measured, as the engine takes it.
-fn model(results: &Results) -> Result<Model, Failure> {
+fn model(results: &Results, peer: PeerClass) -> Result<Model, Failure> {
     let mut model = Model::default();
     for kind in results.kinds() {
         let Some(source) = kind.source() else { continue };
@@ -173,7 +266,7 @@ fn model(results: &Results) -> Result<Model, Failure> {
             if points.is_empty() {
                 continue;
             }
-            let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: kind.memory, source, way };
+            let about = About { operation: Operation::Send, peer, memory: kind.memory, source, way };
             Curve::new(points)
                 .and_then(|curve| model.add(about, curve))
                 .map_err(|why| format!("what was measured is no profile: {why}"))?;
@@ -223,16 +316,18 @@ fn text(report: &Report) -> String {
             u.kept
         ));
     }
-    match report.saved {
-        Some(path) => {
-            say(format!("Saved as {}.", path.display()));
-            if own_path().as_deref() != Some(path) {
-                say(format!("It is used with FI_RUSTMX_PROFILE={}.", path.display()));
-            }
+    let shown = &report.link;
+    out + "\nPeers that are reached by the network:\n" + &link_text(shown) + &saved_text(report.saved)
+}
+
+fn saved_text(saved: Option<&Path>) -> String {
+    match saved {
+        Some(path) if own_path().as_deref() != Some(path) => {
+            format!("Saved as {}.\nIt is used with FI_RUSTMX_PROFILE={}.\n", path.display(), path.display())
         }
-        None => say("Nothing was saved.".into()),
+        Some(path) => format!("Saved as {}.\n", path.display()),
+        None => "Nothing was saved.\n".into(),
     }
-    out
 }
 
 /// What one process copies by itself, where most of it is in no cache.
@@ -256,27 +351,14 @@ mod tests {
             .iter()
             .flat_map(|size| [State::Reused, State::Fresh].map(move |state| (*size, Kind { memory: Memory::Private, state })));
         let cells = all.flat_map(|(size, kind)| ways.iter().map(move |(w, ns)| cell(Some(kind), w.name(), size, *ns)));
-        Results {
-            machine: Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() },
-            rounds: 1,
-            handover_ns: vec![100.0],
-            empty_ns: vec![200.0],
-            unsteady: Vec::new(),
-            missing: Vec::new(),
-            kernel_copies: true,
-            cells: cells.collect(),
-            memcpy: sizes.map(|size| cell(None, "memcpy", size, 50.0)).into(),
-            limits: Vec::new(),
-            crossovers: Vec::new(),
-            regret: Vec::new(),
-            steps: Vec::new(),
-            against_limit: Vec::new(),
-        }
+        let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
+        let memcpy = sizes.map(|size| cell(None, "memcpy", size, 50.0)).into();
+        Results { memcpy, kernel_copies: true, ..Results::of(machine, 1, cells.collect(), Vec::new()) }
     }
 
     fn told(ways: &[(Way, f64)], spread: f64) -> (Way, Vec<Undecided>) {
         let results = results(ways, spread);
-        let model = model(&results).expect("sound");
+        let model = model(&results, PeerClass::SameHost).expect("sound");
         let tuned = Tuned { model: &model, case: rustmx::select::model::Case::MESSAGE };
         let table = Selection::tuned(&Config::default(), 6000, Some(tuned));
         (table.row(16 << 10).way(), undecided(&results, tuned, &table, Memory::Private))
@@ -300,8 +382,8 @@ mod tests {
 
     #[test]
     fn spreads_of_any_width_are_kept() {
-        assert!(model(&results(&[(Way::Alone, 5.0)], 1e9)).is_ok());
-        assert_eq!(model(&results(&[], 0.0)).expect("sound").curves().len(), 0);
+        assert!(model(&results(&[(Way::Alone, 5.0)], 1e9), PeerClass::SameHost).is_ok());
+        assert_eq!(model(&results(&[], 0.0), PeerClass::SameHost).expect("sound").curves().len(), 0);
     }
 
     #[test]

@@ -11,16 +11,27 @@
 //! line                                      hands a cache line to and fro                            "<ns>"
 //! copy <bytes> <times>                      memcpy                                                   "<ns>"
 //! ```
+//! For the network, where the second process may be on another host (`listen.rs`), there is no memory of both:
+//! ```text
+//! far <core or -> <longest> <iface or ->    as open, and lanes go by the network                     "<link or none>"
+//! raw                                       second: waits for a plain connection                     "<port>"
+//! raw <ip> <port>                           first: calls                                             "ok"
+//! ping <bytes> <burst> <times>              by that: second: "ready", then answers; first: "<ns>"
+//! flood <lane> <bytes> <times>              as cell, with many messages under way                    "<ns of a message>"
+//! ```
 
 use crate::Failure;
 use crate::figures::median;
 use crate::kind::{Lane, State};
 use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
+use crate::raw::Raw;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustmx::config::network::Iface;
 use rustmx::select::model::Memory;
-use rustmx::{Addr, mem::remote};
+use rustmx::{Addr, Config, mem::remote};
 use std::io::{BufRead, Write};
+use std::net::IpAddr;
 use std::time::Instant;
 
 /// # Errors
@@ -28,15 +39,21 @@ use std::time::Instant;
 pub(crate) fn run(role: &str) -> Result<(), Failure> {
     match role {
         "probe" => probe(),
-        "first" | "second" => Worker::default().serve(role == "first"),
+        "first" | "second" => Worker::default().serve(role == "first", &mut std::io::stdin().lock(), &mut std::io::stdout()),
         _ => Err(format!("`{role}` is no role; this command is for `rustmx` itself")),
     }
 }
 
 /// Says something to the process that started this one.
 pub(crate) fn say(line: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| format!("the process that started this one is gone ({e})"))
+    say_to(&mut std::io::stdout(), line)
+}
+
+/// Says something to the process that measures.
+fn say_to(out: &mut dyn Write, line: &str) -> Result<(), Failure> {
+    let gone = |e| format!("the process that started this one is gone ({e})");
+    // One write: what goes to another host leaves at once.
+    out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).map_err(gone)
 }
 
 fn number<T: std::str::FromStr>(word: Option<&str>) -> Result<T, Failure> {
@@ -66,21 +83,49 @@ struct Open {
 /// Source and destination.
 type Pair = [Buffer; 2];
 
+/// One of two that measure.
 #[derive(Default)]
-struct Worker {
+pub(crate) struct Worker {
     open: Vec<Open>,
     private: Option<Pair>,
     /// In the preloaded heap.
     exported: Option<Pair>,
     ground: Option<Ground>,
+    /// All peers are reached by the network, by an interface if one is named.
+    far: Option<Option<String>>,
+    raw: Option<Raw>,
+    /// It is told what to do by another host: only what cannot do harm there.
+    remote: bool,
 }
+
+/// What another host may ask for: nothing that names a file, or somebody else's address.
+const FROM_AFAR: [&str; 6] = ["far", "lanes", "peers", "cell", "ping", "flood"];
+
+/// Longest buffers that are made for somebody on another host, in bytes.
+const LONGEST_FAR: usize = 1 << 30;
+
+/// Messages under way at a time, where their rate is measured.
+const WINDOW: usize = 16;
 
 const EARLY: &str = "not opened yet";
 
 impl Worker {
-    fn serve(&mut self, first: bool) -> Result<(), Failure> {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+    /// One that is told by another host.
+    pub fn for_others() -> Worker {
+        Worker { remote: true, ..Worker::default() }
+    }
+
+    /// Does what it is told until there is nothing more to be read.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn serve(&mut self, first: bool, orders: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), Failure> {
+        for line in orders.lines().map_while(Result::ok) {
             let mut words = line.split_whitespace();
+            let order = words.clone().next().unwrap_or_default();
+            if self.remote && !FROM_AFAR.contains(&order) && line != "raw" {
+                return Err(format!("the other host asks for `{order}`, which is not done for others"));
+            }
             let answer = match words.next() {
                 Some("open") => self.open(first, &mut words)?,
                 Some("other") => {
@@ -93,30 +138,118 @@ impl Worker {
                 Some("cell") => {
                     let lane = Lane::named(words.next().unwrap_or_default())?;
                     let share = share_of(&mut words)?;
-                    if first { self.measure(lane, &share)? } else { self.answer(lane, &share)? }
+                    if first { self.measure(lane, &share)? } else { self.answer(lane, &share, out)? }
                 }
                 Some("limit") => {
                     let share = share_of(&mut words)?;
                     self.ground.as_mut().ok_or(EARLY)?.copy(&share)?
                 }
                 Some("line") => self.ground.as_ref().ok_or(EARLY)?.hand_over()?,
+                Some("far") => self.far(&mut words)?,
+                Some("raw") => self.connect(words.next().zip(words.next()))?,
+                Some("ping") => {
+                    let (len, burst, times) = (number(words.next())?, number(words.next())?, number(words.next())?);
+                    self.ping(first, (len, burst, times), out)?
+                }
+                Some("flood") => {
+                    let lane = Lane::named(words.next().unwrap_or_default())?;
+                    let (len, times) = (number(words.next())?, number(words.next())?);
+                    if first { self.flood(lane, len, times)? } else { self.drain(lane, (len, times), out)? }
+                }
                 Some("copy") => self.copy(number(words.next())?, number(words.next())?)?,
                 _ => return Err(format!("`{line}` is no command")),
             };
             if !answer.is_empty() {
-                say(&answer)?;
+                say_to(out, &answer)?;
             }
         }
         Ok(())
     }
 
+    fn far<'a>(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
+        let (core, longest) = (words.next().unwrap_or_default(), number(words.next())?);
+        let iface = words.next().filter(|word| *word != "-");
+        if longest > LONGEST_FAR {
+            return Err(format!("{longest} bytes are too much to ask for"));
+        }
+        if let Ok(core) = core.parse() {
+            pin(core)?;
+        }
+        self.private = Some(buffers(longest)?);
+        self.far = Some(iface.map(str::to_owned));
+        Ok("ok".into())
+    }
+
+    fn connect(&mut self, to: Option<(&str, &str)>) -> Result<String, Failure> {
+        let Some((ip, port)) = to else {
+            let any = self.raw_address();
+            let (raw, port) = Raw::listen(any)?;
+            self.raw = Some(raw);
+            return Ok(port.to_string());
+        };
+        let ip: IpAddr = ip.parse().map_err(|_| format!("`{ip}` is no address"))?;
+        self.raw = Some(Raw::call((ip, number(Some(port))?).into())?);
+        Ok("ok".into())
+    }
+
+    /// Where plain sockets listen: on this host only, if endpoints do.
+    fn raw_address(&self) -> IpAddr {
+        let named = self.far.as_ref().and_then(|iface| iface.as_ref()?.parse().ok());
+        named.unwrap_or(IpAddr::from([0u16; 8]))
+    }
+
+    fn ping(&mut self, first: bool, what: (usize, usize, usize), out: &mut dyn Write) -> Result<String, Failure> {
+        let (len, burst, times) = what;
+        let raw = self.raw.as_mut().ok_or(EARLY)?;
+        // The longest of them is not longer than what was opened.
+        let mut bytes = vec![1u8; len.min(LONGEST_FAR)];
+        if first {
+            return Ok(raw.ask(&mut bytes, burst, times)?.to_string());
+        }
+        say_to(out, "ready")?;
+        raw.answer(&mut bytes, burst, times)?;
+        Ok(String::new())
+    }
+
+    /// Many messages, and an empty answer to all of them: nanoseconds for each.
+    fn flood(&mut self, lane: Lane, len: usize, times: usize) -> Result<String, Failure> {
+        let (Open { node, to, .. }, [out, into]) = self.ready(lane, Memory::Private)?;
+        let fail = |e| failed(lane, len, e);
+        node.recv(&into, 0).map_err(fail)?;
+        let begun = Instant::now();
+        for i in 0..times {
+            if i >= WINDOW {
+                node.wait(1).map_err(fail)?;
+            }
+            node.send(*to, &out, len).map_err(fail)?;
+        }
+        node.wait(times.min(WINDOW) + 1).map_err(fail)?;
+        Ok((begun.elapsed().as_secs_f64() * 1e9 / times as f64).to_string())
+    }
+
+    fn drain(&mut self, lane: Lane, what: (usize, usize), out: &mut dyn Write) -> Result<String, Failure> {
+        let (len, times) = what;
+        let (Open { node, to, .. }, [from, into]) = self.ready(lane, Memory::Private)?;
+        let fail = |e| failed(lane, len, e);
+        for _ in 0..times.min(WINDOW) {
+            node.recv(&into, len).map_err(fail)?;
+        }
+        say_to(out, "ready")?;
+        for i in 0..times {
+            node.wait(1).map_err(fail)?;
+            if i + WINDOW < times {
+                node.recv(&into, len).map_err(fail)?;
+            }
+        }
+        node.answer(*to, &from).map_err(fail)?;
+        node.let_leave();
+        Ok(String::new())
+    }
+
     fn open<'a>(&mut self, first: bool, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
         let (core, longest): (usize, usize) = (number(words.next())?, number(words.next())?);
-        let mut set = CpuSet::new();
-        set.set(core);
-        sched_setaffinity(None, &set).map_err(|e| format!("cannot pin a process to core {core} ({e})"))?;
-        let fail = |e| format!("not enough memory for messages of {longest} bytes ({e}); choose a smaller --max");
-        let own = [Buffer::private(longest).map_err(fail)?, Buffer::private(longest).map_err(fail)?];
+        pin(core)?;
+        let own = buffers(longest)?;
         let exported = Buffer::exported(longest).zip(Buffer::exported(longest));
         (self.private, self.exported) = (Some(own), exported.map(Into::into));
         let ground = self.ground.insert(Ground::open(first, words.next().unwrap_or_default(), longest, own)?);
@@ -128,7 +261,10 @@ impl Worker {
         let mut names = Vec::new();
         for word in words {
             let lane = Lane::named(word)?;
-            let opened = Node::open(&lane.config(&config), lane == Lane::Chosen);
+            let opened = match &self.far {
+                None => Node::open(&lane.config(&config), lane == Lane::Chosen),
+                Some(iface) => Node::open(&far(&lane.config(&config), iface.as_deref()), lane == Lane::Chosen),
+            };
             let node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
             names.push(node.name().map_err(|e| e.to_string())?);
             self.open.push(Open { lane, node, to: Addr::UNSPEC });
@@ -180,7 +316,7 @@ impl Worker {
         Ok(format!("{} {}", median(&took), ((warm_up + times) as u64).saturating_sub(arrived)))
     }
 
-    fn answer(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
+    fn answer(&mut self, lane: Lane, share: &Share, say: &mut dyn Write) -> Result<String, Failure> {
         let &Share { memory, len, times, state } = share;
         let (Open { node, to, .. }, [out, mut into]) = self.ready(lane, memory)?;
         let fail = |e: rustmx::Error| failed(lane, len, e);
@@ -194,11 +330,11 @@ impl Worker {
         };
         let all = Lane::warm_up(len) + times;
         if state == State::Cold {
-            say("ready")?;
+            say_to(say, "ready")?;
             prepare(node).map_err(fail)?;
         } else {
             prepare(node).map_err(fail)?;
-            say("ready")?;
+            say_to(say, "ready")?;
         }
         for i in 1..=all {
             node.wait(1).map_err(fail)?;
@@ -210,6 +346,7 @@ impl Worker {
                 prepare(node).map_err(fail)?;
             }
         }
+        node.let_leave();
         Ok(String::new())
     }
 
@@ -226,6 +363,23 @@ impl Worker {
     }
 }
 
+/// The configuration of an endpoint that reaches all others by the network.
+pub(crate) fn far(config: &Config, iface: Option<&str>) -> Config {
+    let named = iface.map(|iface| Iface::parse(iface).0);
+    Config { shm: 0, tcp: 1, iface: named.unwrap_or_else(|| config.iface.clone()), ..config.clone() }
+}
+
+fn pin(core: usize) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).map_err(|e| format!("cannot pin a process to core {core} ({e})"))
+}
+
+fn buffers(longest: usize) -> Result<Pair, Failure> {
+    let fail = |e| format!("not enough memory for messages of {longest} bytes ({e}); choose a smaller --max");
+    Ok([Buffer::private(longest).map_err(fail)?, Buffer::private(longest).map_err(fail)?])
+}
+
 fn failed(lane: Lane, len: usize, why: rustmx::Error) -> Failure {
     format!("a message of {len} bytes by {}: {why}", lane.name())
 }
@@ -235,4 +389,26 @@ fn share_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Share, Fail
     let memory = Memory::named(words.next().unwrap_or_default()).ok_or("no such memory")?;
     let state = State::named(words.next().unwrap_or_default()).ok_or("no such state")?;
     Ok(Share { memory, len, times, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_host_cannot_ask_for_everything() {
+        let asked = |order: &str| {
+            let mut said = Vec::new();
+            let done = Worker::for_others().serve(false, &mut order.as_bytes(), &mut said);
+            (done, String::from_utf8(said).expect("text"))
+        };
+        for order in ["open 0 4096 /dev/null\n", "raw 127.0.0.1 22\n", "limit private 1 1 reused\n", "nonsense\n", "\n"] {
+            let (done, said) = asked(order);
+            assert!(done.is_err_and(|why| why.contains("not done for others")) && said.is_empty(), "{order}");
+        }
+        assert!(asked(&format!("far - {} -\n", LONGEST_FAR + 1)).0.is_err_and(|why| why.contains("too much")));
+        let (done, said) = asked("far - 4096 127.0.0.1\nraw\n");
+        let port = said.strip_prefix("ok\n").and_then(|port| port.trim().parse::<u16>().ok());
+        assert!(done.is_ok() && port.is_some_and(|port| port > 0), "{said}");
+    }
 }

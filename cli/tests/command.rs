@@ -55,6 +55,12 @@ fn explain_shows_the_table_of_this_environment() {
     let (out, said, told) = run(rustmx(&["explain"]));
     assert!(out.status.success() && told.is_empty(), "{told}");
     assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
+    assert!(
+        said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
+        "{said}"
+    );
+    assert!(said.contains("streaming stores: off") && said.contains("helper thread: off"), "{said}");
+    assert!(said.contains("Memory that peers map:") && said.contains("librustmx_heap.so is not preloaded"), "{said}");
     let mut command = rustmx(&["explain", "--json"]);
     command.env("FI_RUSTMX_PROTOCOL", "stream:1k-,steam").env("FI_RUSTMX_SPINN", "1");
     let (out, said, _) = run(command);
@@ -75,6 +81,48 @@ fn explain_shows_the_table_of_this_environment() {
     let of = |name: &str| ways.iter().find(|w| w["way"] == name).unwrap_or_else(|| panic!("no {name}: {ways:?}"));
     assert_eq!((&of("inline")["from"], &of("inline")["to"]), (&0.into(), &232.into()));
     assert_eq!(of("alone")["to"], Value::Null);
+}
+
+#[test]
+fn explain_tells_of_other_hosts_engines_and_lent_memory() {
+    let explained = |more: &[(&str, &str)]| -> Value {
+        let mut command = rustmx(&["explain", "--json"]);
+        let (out, said, told) = run({
+            command.envs(more.iter().copied());
+            command
+        });
+        assert!(out.status.success(), "{told}");
+        serde_json::from_str(&said).expect("JSON")
+    };
+    let all = explained(&[("FI_RUSTMX_IFACE", "127.0.0.1"), ("FI_RUSTMX_TCP_EAGER_MAX", "1k"), ("FI_RUSTMX_TCP_WINDOW", "64k")]);
+    let (address, tables) = (&all["network"]["address"], all["network"]["tables"].as_array().expect("tables"));
+    assert_eq!((&address["ip"], &address["interface"]), (&"127.0.0.1".into(), &"lo".into()));
+    assert!(address["why"].as_str().is_some_and(|w| w.contains("FI_RUSTMX_IFACE=127.0.0.1") && w.contains("this host only")));
+    assert_eq!((tables.len(), &tables[0]["link"]), (1, &Value::Null));
+    let rows = tables[0]["rows"].as_array().expect("rows");
+    let row = |name: &str| rows.iter().find(|r| r["protocol"] == name).unwrap_or_else(|| panic!("no {name}: {rows:?}"));
+    assert_eq!((&row("eager")["to"], &row("eager")["by"]), (&1024.into(), &"set".into()));
+    assert_eq!(row("stream")["from"], 1025);
+    assert_eq!(rows.last().map(|r| (&r["protocol"], &r["to"])), Some((&"stream".into(), &Value::Null)));
+    assert!(row("stream")["how"].as_str().is_some_and(|how| how.contains("window of 65536 bytes")), "{rows:?}");
+    assert!(rows.iter().all(|r| r["cost"]["by"] == "modelled" && r["cost"]["from_ns"].as_f64() > Some(0.0)), "{rows:?}");
+    assert!(all["engines"].as_array().is_some_and(|e| e.len() == 2 && e.iter().all(|e| e["on"] == false)), "{}", all["engines"]);
+    let other = explained(&[("FI_RUSTMX_TCP", "0"), ("FI_RUSTMX_COPY_THREAD", "always"), ("FI_RUSTMX_LEND", "never")]);
+    assert_eq!(other["network"]["address"], Value::Null);
+    let helper = &other["engines"][1];
+    assert_eq!((&helper["on"], &helper["from"]), (&true.into(), &(4 << 20).into()));
+    assert_eq!(
+        (&other["lending"]["on"], &other["lending"]["says"]),
+        (&false.into(), &"nothing is lent: FI_RUSTMX_LEND=never".into())
+    );
+    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let lent = explained(&[("LD_PRELOAD", heap.to_str().expect("text"))]);
+    assert_eq!(lent["lending"]["on"], true);
+    assert!(
+        lent["lending"]["says"].as_str().is_some_and(|s| s.starts_with("long blocks of the preloaded heap")),
+        "{}",
+        lent["lending"]
+    );
 }
 
 #[test]
@@ -168,6 +216,66 @@ fn exported_memory_is_compared_with_what_two_copying_processes_need() {
     assert!(out.status.code() == Some(1) && told.contains("no such file") && told.contains("cargo build"), "{told}");
 }
 
+/// The ways that were measured, and that nothing of it makes no sense.
+#[track_caller]
+fn far_ways(all: &Value) -> BTreeSet<String> {
+    let cells = all["cells"].as_array().expect("cells").iter().chain(all["limits"].as_array().expect("limits"));
+    cells
+        .map(|c| {
+            assert!(c["median_ns"].as_f64() > Some(0.9) && c["memory"] == "private", "{c}");
+            c["way"].as_str().expect("a word").to_string()
+        })
+        .collect()
+}
+
+#[test]
+fn ways_to_other_hosts_are_compared_with_plain_sockets() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let page = std::env::temp_dir().join(format!("rustmx-network-{}.html", std::process::id()));
+    let mut command = rustmx(&["compare", "--network", "--quick", "--min", "128", "--max", "8k", "--json", "--html"]);
+    command.arg(&page);
+    let (out, said, told) = run(command);
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(far_ways(&all), ["chosen", "eager", "inline", "limit", "stream"].map(String::from).into());
+    let run_of = &all["network"];
+    assert!(run_of["link"].as_str().is_some_and(|link| link.starts_with("lo")) && run_of["peer"].is_null(), "{run_of}");
+    let rates = run_of["rates"].as_array().expect("rates");
+    assert!(rates.len() == 8 && rates.iter().all(|r| r["gb_s"].as_f64() > Some(0.0)), "{rates:?}");
+    let rules = all["regret"].as_array().expect("rules");
+    assert_eq!((rules.len(), rules.iter().filter(|r| r["rule"] == "the provider").count()), (12, 2));
+    let html = std::fs::read_to_string(&page).expect("the page");
+    std::fs::remove_file(&page).expect("removed");
+    is_well_formed(&html);
+    assert!(html.contains("two plain sockets") && html.contains("Many messages under way"), "{html}");
+}
+
+/// Both ends by a connection, as from host to host; and who says something else is sent away.
+#[test]
+fn a_waiting_process_serves_one_of_another_host() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    let mut waiting = rustmx(&["compare", "--listen", "127.0.0.1:0"]);
+    let mut waiting = waiting.stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    let mut told = std::io::BufReader::new(waiting.stderr.take().expect("piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut told, &mut line).expect("says where");
+    let port: u16 = line.split("waiting at port ").nth(1).and_then(|r| r.split(' ').next()?.parse().ok()).expect("a port");
+    let mut stranger = std::net::TcpStream::connect(("127.0.0.1", port)).expect("called");
+    std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.0\r\n\r\n").expect("said");
+    let to = format!("127.0.0.1:{port}");
+    let (out, said, why) = run(rustmx(&["compare", "--to", &to, "--quick", "--min", "256", "--max", "256", "--json"]));
+    assert!(out.status.success(), "{why}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((far_ways(&all).len(), &all["network"]["peer"]), (4, &to.clone().into()));
+    assert!(waiting.wait().expect("ends").success());
+    let (out, _, why) = run(rustmx(&["compare", "--to", &to, "--quick"]));
+    assert!(out.status.code() == Some(1) && why.contains("--listen") && why.contains("firewall"), "{why}");
+}
+
 /// A file of its own for a test, which is not there yet.
 fn scratch(name: &str) -> std::path::PathBuf {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
@@ -222,6 +330,14 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("memory = \"exported\""), exported);
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
+    // The loopback interface was measured, too.
+    let link = tuned["link"]["far"]["link"].as_str().expect("a link");
+    assert!(link.starts_with("lo") && kept.contains("peer = \"network\"") && kept.contains(link), "{link}");
+    let far = all["network"]["tables"].as_array().expect("tables");
+    assert_eq!((far.len(), &far[1]["link"], &far[1]["rows"]), (2, &link.into(), &tuned["link"]["far"]["rows"]));
+    let rows = far[1]["rows"].as_array().expect("rows");
+    assert!(rows.iter().all(|r| r["cost"]["by"] == "measured"), "{rows:?}");
+    assert!(tuned["link"]["results"]["network"]["costs"]["message_ns"].as_f64() > Some(0.0));
     // Who says otherwise, and where it does not fit.
     let set = explained(&path, &[("FI_RUSTMX_SYSCALL_MIN", "16k")]);
     assert_eq!(said_of(&set, 9 << 10), ("set".into(), "stream".into()));

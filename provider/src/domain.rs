@@ -59,7 +59,7 @@ mod shared;
 mod sleep;
 
 pub use deferred::{Deferral, Tell, Work};
-pub use explain::{Movement, Plan, Telling};
+pub use explain::{Movement, Plan, Telling, lending};
 pub use sleep::Nap;
 
 use deferred::Deferred;

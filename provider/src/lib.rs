@@ -40,7 +40,7 @@ pub use self::{
     completion::cq::{Completion, CqRead, ErrorEntry},
     completion::waiter::Waiter,
     config::Config,
-    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Telling, Work},
+    domain::{Deferral, Domain, Movement, Nap, Plan, Tell, Telling, Work, lending},
     endpoint::{AtomicArgs, EpAttr, RecvArgs, RmaArgs, SendArgs},
     error::{Error, Result},
     log::{Log, LogLevel, LogSink, LogSubsystem},

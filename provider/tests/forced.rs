@@ -6,6 +6,7 @@ mod common;
 use common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, process, run, seg, watchdog};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustmx::config::force::Forced;
+use rustmx::config::network::Iface;
 use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, Telling, UserSeg};
 use std::sync::{Arc, Mutex};
 
@@ -251,6 +252,71 @@ fn what_went_is_told_by_row_and_kind_of_peer() {
         line.contains("\"from\":5120,\"to\":6144,\"protocol\":\"stream\"") && line.contains("\"forced\":true,\"count\":4"),
         "{line}"
     );
+}
+
+#[test]
+fn what_else_decided_is_told() {
+    let _dog = watchdog("what_else", 60);
+    if common::not_by_network("peers of other hosts are lent nothing") {
+        return;
+    }
+    // Private memory, which nobody can map: it was long enough, and did not go that way.
+    let config = Config { copy: 2, copy_thread: 2, copy_thread_min: 1 << 20, ..Config::default() };
+    let mut a = Node::with(config.clone(), attr());
+    let mut b = Node::with(config, attr());
+    exchange(&mut a, &mut b, &[100, 3000, 100_000, 100_000]);
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    let unlent: Vec<&str> = used.lines().filter(|l| l.contains(" by mapped: ")).collect();
+    let count = |line: &&str| -> u64 {
+        let number = line.split(" by mapped: ").nth(1).and_then(|rest| rest.split(' ').next());
+        number.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no number in {line}"))
+    };
+    assert_eq!(unlent.iter().map(count).sum::<u64>(), 6, "{used}");
+    assert!(
+        unlent.iter().all(|l| l.contains("2048 .. max by mapped") && l.contains("librustmx_heap.so is not preloaded")),
+        "{used}"
+    );
+    assert!(unlent.iter().any(|l| l.contains("went by eager")) && unlent.iter().any(|l| !l.contains("went by eager")), "{used}");
+    assert!(!used.contains("copies: ") && !used.contains("address: "), "had nothing to do with it: {used}");
+    let all = a.domain.ep_history(a.ep, Telling::All).expect("told");
+    for words in [
+        "copies: helper thread from 1048576 bytes on, 0 bytes so far (FI_RUSTMX_COPY_THREAD=always)",
+        "lends: ",
+        "address: other hosts",
+    ] {
+        assert_eq!(all.lines().filter(|l| l.contains(words)).count(), 1, "{words}: {all}");
+    }
+    let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
+    assert_eq!(json.lines().count(), all.lines().count() - 1);
+    for words in [
+        "\"about\":\"copies\",\"engine\":\"helper thread\",\"on\":true,\"from\":1048576",
+        "\"about\":\"lends\",\"on\":",
+        "\"interface\":",
+    ] {
+        assert_eq!(json.lines().filter(|l| l.contains(words)).count(), 1, "{words}: {json}");
+    }
+}
+
+#[test]
+fn the_table_towards_other_hosts_is_told() {
+    let _dog = watchdog("far", 60);
+    let iface = Iface::parse("127.0.0.1").0;
+    let config = Config { shm: 0, iface, tcp_eager_max: 5000, ..Config::default() };
+    let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config, attr()));
+    exchange(&mut a, &mut b, &[4000, 20_000]);
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    let eager = row(&used, &["network", "eager", "233", "5000", "2", "8000", "(set)"]);
+    assert!(eager.contains("us for 233 bytes") && eager.contains("us for 5000, modelled"), "{eager}");
+    let long = row(&used, &["network", "stream", "5001", "2", "40000"]);
+    assert!(long.contains("window of 1048576 bytes (FI_RUSTMX_TCP_WINDOW)") && long.contains("modelled"), "{long}");
+    assert!(
+        used.contains("address: other hosts reach this endpoint at 127.0.0.1 port ") && used.contains("interface lo"),
+        "{used}"
+    );
+    assert!(used.contains("FI_RUSTMX_IFACE=127.0.0.1; for this host only"), "{used}");
+    assert!(!used.contains("refused: "), "{used}");
+    let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
+    assert!(json.contains("\"cost\":{\"from\":233,") && json.contains("\"by\":\"modelled\"}"), "{json}");
 }
 
 /// Sends itself a word and closes, with an explanation.

@@ -4,10 +4,12 @@ mod common;
 
 use common::{Msg, Node, Want, all_ok, attr, pattern, run, watchdog};
 use rustmx::config::force::Way;
+use rustmx::config::network::Iface;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
 use rustmx::select::profile::{Key, Profile};
-use rustmx::{Config, Domain, Log, Profiles};
+use rustmx::sys::links::Link;
+use rustmx::{Config, Domain, Log, Profiles, Telling};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +25,8 @@ fn saved(name: &str) -> PathBuf {
             model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
         }
     }
-    let profile = Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 100.0, model };
+    let profile =
+        Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() };
     profile.save(&path).expect("saved");
     path
 }
@@ -55,6 +58,52 @@ fn messages_go_as_the_profile_says() {
     }
     let stats = a.stats();
     assert_eq!((stats.inline, stats.stream, stats.sent), (1, 4, 5));
+}
+
+/// The link by which peers are reached decides which table their messages go by.
+#[test]
+fn messages_to_other_hosts_go_as_the_profile_says_of_the_link() {
+    let _dog = watchdog("link", 60);
+    let local = std::net::IpAddr::from([127, 0, 0, 1]);
+    let Some(here) = Link::to(local, 0) else { return println!("skipped: no loopback interface is up") };
+    for (link, measured) in [(here.to_string(), true), ("eth99, MTU 1500".to_string(), false)] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{measured}-{}.toml", std::process::id()));
+        let mut model = Model::default();
+        for (way, ns) in [(Way::Eager, 1000.0), (Way::Stream, 100.0)] {
+            for &source in Source::ALL {
+                let points = [256, 32 << 10].map(|size| Point { size, ns, spread: 0.01 });
+                let about = About { operation: Operation::Send, peer: PeerClass::Network, memory: Memory::Private, source, way };
+                model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
+            }
+        }
+        let key = Key::here(&Config::default());
+        let links = vec![(link.clone(), model)];
+        let profile = Profile { key, kernel_copies: true, handover_ns: 100.0, model: Model::default(), links };
+        profile.save(&path).expect("saved");
+        let iface = Iface::parse("127.0.0.1").0;
+        let config = Config { profile: ProfileChoice::File(path.clone()), shm: 0, iface, ..Config::default() };
+        let profiles = Arc::new(Profiles::new(|text| panic!("{text}")));
+        let (mut a, mut b) = (node(&config, &profiles), node(&config, &profiles));
+        // Whoever calls and whoever is called.
+        for (from, to) in [(0, 1), (1, 0)] {
+            let mut nodes = [&mut a, &mut b];
+            let name = nodes[from].knows(nodes[to]);
+            let (mut out, mut into) = (pattern(3000, 1), vec![0u8; 3000]);
+            nodes[to].recv(Want::tag(5), &mut into).expect("recv");
+            nodes[from].send(Msg::new(name, 5), &mut out).expect("send");
+            run(&mut nodes, &[1, 1]);
+            assert!(into == out);
+            let stats = nodes[from].stats();
+            assert_eq!((stats.eager, stats.stream), if measured { (0, 1) } else { (1, 0) }, "{link}");
+            let told = nodes[from].domain.ep_history(nodes[from].ep, Telling::Used).expect("told");
+            let words = if measured { format!("measured; by {link} (profile)") } else { "modelled".into() };
+            assert!(
+                told.lines().any(|l| l.contains(" network ") && l.contains(" 3000 bytes") && l.ends_with(&words)),
+                "{words}: {told}"
+            );
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
 }
 
 #[test]

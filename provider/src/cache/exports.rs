@@ -65,6 +65,8 @@ pub struct Exports {
     files: Vec<Arc<File>>,
     retired: Vec<u32>,
     next: u32,
+    /// What was found to be wrong with buffers: each reason once; candidates keep its place.
+    reasons: Vec<Why>,
 }
 
 impl Default for Exports {
@@ -83,7 +85,7 @@ impl Exports {
     /// Nothing known yet.
     pub fn new(budget: Budget, oversight: Oversight) -> Exports {
         let cache = Cache::new(budget, Depends::OnMapping, oversight);
-        Exports { cache, maps: Maps::open(), files: Vec::new(), retired: Vec::new(), next: 1 }
+        Exports { cache, maps: Maps::open(), files: Vec::new(), retired: Vec::new(), next: 1, reasons: Vec::new() }
     }
 
     /// Why nothing is ever found, in words; `None`: something may be.
@@ -121,11 +123,20 @@ impl Exports {
         let end = address.checked_add(len)?;
         let found = self.search(&(address..end));
         self.sweep();
-        if found.is_err() {
-            self.cache.give_up(address);
+        if let Err(why) = found {
+            let place = self.reasons.iter().position(|known| *known == why).unwrap_or_else(|| {
+                self.reasons.push(why);
+                self.reasons.len() - 1
+            });
+            self.cache.give_up(address, place as u8);
             return None;
         }
         self.cache.find(address, len)
+    }
+
+    /// Why nothing was found for a buffer that begins at `address`, when that was found out last, if it was lately.
+    pub fn known_refusal(&self, address: usize) -> Option<Why> {
+        self.reasons.get(usize::from(self.cache.given_up(address)?)).copied()
     }
 
     /// Finds a buffer out, and caches what surrounds it.

@@ -3,6 +3,7 @@
 
 use super::exports::{BUDGET, Export, Exports};
 use super::store::Oversight;
+use crate::sys::backing::Why;
 use crate::sys::heap;
 use rustix::fd::OwnedFd;
 
@@ -27,6 +28,22 @@ impl Lendable {
         let end = address.wrapping_sub(self.base).checked_add(len);
         address >= self.base && end.is_some_and(|end| end as u64 <= self.length)
     }
+}
+
+/// Why peers cannot map a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotLendable {
+    /// Not in the heap; and of other memory nobody could tell what becomes of it ([`unwatched`]).
+    Unwatched,
+    /// Not in the heap, and not found out yet: it was used for the first time, or its memory is just being changed.
+    NotYet,
+    /// Not in the heap, and this was found out.
+    Known(Why),
+}
+
+/// Why no memory outside of the preloaded heap is ever lent by this process; `None`: it may be.
+pub fn unwatched() -> Option<String> {
+    Exports::default().refusal()
 }
 
 /// See above. Odd numbers are the heap's, even ones the cache's.
@@ -89,6 +106,15 @@ impl OwnMemory {
         match &mut self.files {
             Files::Cached(exports) => Some(exports),
             _ => None,
+        }
+    }
+
+    /// Why [`at`](Self::at) just found nothing for a buffer that begins at `address`.
+    pub fn why_not(&self, address: usize) -> NotLendable {
+        match &self.files {
+            Files::Unwatched => NotLendable::Unwatched,
+            Files::Unasked(_) => NotLendable::NotYet,
+            Files::Cached(exports) => exports.known_refusal(address).map_or(NotLendable::NotYet, NotLendable::Known),
         }
     }
 

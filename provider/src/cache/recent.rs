@@ -18,20 +18,26 @@ struct Candidate {
 /// A fixed table; newcomers push out any of their set. (To look for the one that came least costs five times as much.)
 pub struct Recent {
     sets: Box<[[Candidate; WAYS]; SETS]>,
+    /// Why candidates were refused, apart: a set is a cache line. 0: it was not.
+    reasons: [[u8; WAYS]; SETS],
     chance: u32,
 }
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), chance: 0 }
+        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), reasons: [[0; WAYS]; SETS], chance: 0 }
     }
 }
 
 impl Recent {
-    fn set(&mut self, page: usize) -> &mut [Candidate; WAYS] {
+    fn place(page: usize) -> usize {
         // Fibonacci hashing, by the upper bits: neighbours and multiples of powers of two spread.
         let hash = (page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2());
-        &mut self.sets[hash as usize]
+        hash as usize
+    }
+
+    fn set(&mut self, page: usize) -> &mut [Candidate; WAYS] {
+        &mut self.sets[Recent::place(page)]
     }
 
     /// Notes that a buffer which starts in page `page` was used. Whether it is worth a try now: never the first time.
@@ -47,16 +53,26 @@ impl Recent {
         self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let way = (self.chance >> (u32::BITS - WAYS.ilog2())) as usize;
         self.set(page)[way] = Candidate { page, seen: 1, due: 2 };
+        self.reasons[Recent::place(page)][way] = 0;
         false
     }
 
-    /// It was tried in vain.
-    pub fn refused(&mut self, page: usize) {
-        for candidate in self.set(page) {
+    /// It was tried in vain, for a reason of the caller's numbering (less than 255).
+    pub fn refused(&mut self, page: usize, why: u8) {
+        let place = Recent::place(page);
+        for (candidate, reason) in self.sets[place].iter_mut().zip(&mut self.reasons[place]) {
             if candidate.page == page {
                 candidate.due = candidate.seen.saturating_add(candidate.seen.min(PATIENCE));
+                *reason = why.saturating_add(1);
             }
         }
+    }
+
+    /// Why it was refused last, if it was and is still known.
+    pub fn reason(&self, page: usize) -> Option<u8> {
+        let place = Recent::place(page);
+        let at = self.sets[place].iter().position(|candidate| candidate.page == page)?;
+        self.reasons[place][at].checked_sub(1)
     }
 
     /// It is cached: when it comes again it has been lost, and is new.
@@ -92,9 +108,12 @@ mod tests {
         for n in 2..10_000u32 {
             if recent.again(7) {
                 tries.push(n);
-                recent.refused(7);
+                recent.refused(7, 3);
             }
         }
+        assert_eq!((recent.reason(7), recent.reason(8)), (Some(3), None));
+        recent.done(7);
+        assert!(recent.reason(7).is_none() && !recent.again(7) && recent.reason(7).is_none(), "a new one");
         assert_eq!(tries[..6], [2, 4, 8, 16, 32, 64]);
         assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
     }
@@ -106,7 +125,7 @@ mod tests {
         for page in 1..1000 {
             for _ in 0..50 {
                 recent.again(page);
-                recent.refused(page);
+                recent.refused(page, 0);
             }
         }
         let mut found = 0;
@@ -114,7 +133,7 @@ mod tests {
             for n in 0..16usize {
                 if recent.again((1 << 20) + n * 513) {
                     found |= 1 << n;
-                    recent.refused((1 << 20) + n * 513);
+                    recent.refused((1 << 20) + n * 513, 0);
                 }
             }
         }

@@ -149,10 +149,16 @@ impl<V> Cache<V> {
         self.recent.again(start >> 12)
     }
 
-    /// [`fill`](Self::fill) came to nothing, or was not worth trying, for a buffer that starts at `start`: to be tried less often.
-    pub fn give_up(&mut self, start: usize) {
+    /// [`fill`](Self::fill) came to nothing, or was not worth trying, for a buffer that starts at `start`: to be tried less often. `why` is
+    /// the caller's, for [`given_up`](Self::given_up).
+    pub fn give_up(&mut self, start: usize, why: u8) {
         self.counts.refused += 1;
-        self.recent.refused(start >> 12);
+        self.recent.refused(start >> 12, why);
+    }
+
+    /// Why such a buffer was given up, if it was lately.
+    pub fn given_up(&self, start: usize) -> Option<u8> {
+        self.recent.reason(start >> 12)
     }
 
     /// Watches a range of whole pages, *then* finds out its value, and keeps that for the range if nothing happened meanwhile. `start`:

@@ -1,9 +1,10 @@
 //! What the domain tells about itself: counters, and how an operation would go (`capi` hands both to C, see `include/`).
 
 use super::Domain;
-pub use crate::endpoint::{Movement, Plan, Telling};
+pub use crate::endpoint::{Movement, Plan, Telling, lending};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
+use crate::transport::Place;
 use crate::types::{Addr, EpId};
 
 impl Domain {
@@ -21,6 +22,14 @@ impl Domain {
     /// [`Error::Invalid`] if there is no such endpoint.
     pub fn ep_history(&self, ep: EpId, telling: Telling) -> Result<String> {
         Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.history(telling))
+    }
+
+    /// Where others reach an endpoint, by which interface if that is known, and why there; `None`: other hosts do not.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such endpoint.
+    pub fn ep_address(&self, ep: EpId) -> Result<Option<(Place, Option<String>, String)>> {
+        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.address())
     }
 
     /// What the open endpoints did so far, together.

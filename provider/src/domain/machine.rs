@@ -13,7 +13,7 @@ use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
 use crate::transport::tcp::{Tcp, Terms, no_port};
-use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
+use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::net::{IpAddr, UdpSocket};
@@ -239,6 +239,10 @@ impl Door for Doors {
 
     fn lendable(&mut self, address: usize, len: usize) -> Option<Lendable> {
         self.memory.at(address, len)
+    }
+
+    fn why_not_lendable(&self, address: usize) -> NotLendable {
+        self.memory.why_not(address)
     }
 
     fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {

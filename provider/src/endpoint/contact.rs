@@ -6,16 +6,16 @@
 //!   └──── called: hello answered ────────────────────▲
 //! ```
 
-use super::engines::stream_from;
 use super::peers::{Contact, Peer};
 use super::rma::target;
 use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
+use crate::select::engines::stream_from;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
-use crate::sys::host;
+use crate::sys::{host, links};
 use crate::transport::link::Link;
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
 use crate::types::{PeerId, ProtoId};
@@ -54,13 +54,24 @@ impl Endpoint {
         let name = self.peers.get(id).name;
         let reach = self.door.as_ref().map_or(Err(Error::BadState), |door| door.reach(&name));
         match reach {
-            Ok(reach) => self.peers.get_mut(id).reach = reach,
+            Ok(reach) => self.settle_reach(id, reach),
             Err(why) => {
                 self.depart(out, id, why);
                 return Err(why);
             }
         }
         Ok(())
+    }
+
+    /// How a peer is reached is known, and with it which table its messages go by. Nothing went to it so far.
+    fn settle_reach(&mut self, id: PeerId, reach: Reach) {
+        let peer = self.peers.get_mut(id);
+        peer.reach = reach;
+        if reach == Reach::Network && self.far.len() > 1 {
+            let link = links::Link::to(peer.name.ip(), peer.name.scope_id()).map(|link| link.to_string());
+            let found = self.far.iter().position(|table| link.is_some() && table.link == link);
+            peer.far = found.unwrap_or(0) as u8;
+        }
     }
 
     /// Makes the link to a peer that was never sent to, and calls it.
@@ -264,7 +275,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         peer.pid = pid;
         if peer.link.is_none() {
-            peer.reach = line.reach();
+            self.settle_reach(id, line.reach());
         } else if peer.reach != line.reach() {
             self.complain(|| {
                 format!("{from} calls by another way than it is called; FI_RUSTMX_SHM must be the same for all ranks")

@@ -2,10 +2,12 @@
 //! was refused and why. Made from the tallies of the peers and the select table; costs nothing before somebody asks.
 
 use super::Endpoint;
+use super::circumstances::{Circumstance, why_unlent};
 use super::peers::Peer;
 use super::tally::{Deed, Tally, Why};
 use crate::log::quoted;
-use crate::select::Origin;
+use crate::select::network::RowCost;
+use crate::select::{Origin, Selection};
 use crate::transport::Reach;
 use crate::types::{MAX_MSG, PeerId};
 use std::fmt::Write;
@@ -34,7 +36,10 @@ struct Went {
     peers: &'static str,
     sizes: (usize, usize),
     way: &'static str,
-    what: &'static str,
+    what: String,
+    /// Of messages to other hosts, and by which link they go, if that was measured.
+    cost: Option<RowCost>,
+    link: Option<String>,
     origin: Origin,
     tally: Tally,
 }
@@ -89,7 +94,11 @@ impl Endpoint {
         if telling == Telling::Used {
             went.retain(|w| w.tally.count > 0);
         }
-        if telling == Telling::Json { self.as_json(&went, &refused) } else { self.as_text(&went, &refused) }
+        let mut beside = self.circumstances(self.peers_of(FAR).next().is_some());
+        if telling == Telling::Used {
+            beside.retain(|c| c.used);
+        }
+        if telling == Telling::Json { self.as_json(&went, &refused, &beside) } else { self.as_text(&went, &refused, &beside) }
     }
 
     fn is_itself(&self, peer: &Peer) -> bool {
@@ -105,25 +114,46 @@ impl Endpoint {
         self.peers.ids().map(|id| self.peers.get(id)).filter(move |p| kind_of(p) == kind)
     }
 
+    /// What went by a table to some peers.
+    fn rows<'a>(&'a self, group: &'static str, peers: &[&'a Peer], table: &Selection, link: Option<&str>, all: &mut Vec<Went>) {
+        let sum = |of: &dyn Fn(&Peer) -> Tally| peers.iter().fold(Tally::default(), |sum, p| sum.plus(of(p)));
+        let profile = self.profiles.standing(&self.config, &self.log).profile();
+        let model = link.and_then(|link| profile?.link(link));
+        for (at, row) in table.rows().iter().enumerate() {
+            let (what, cost) = match group {
+                FAR => (row.what_far(self.config.tcp_window), RowCost::of(row, model)),
+                _ => (row.what().into(), None),
+            };
+            let (sizes, way, tally) = ((row.from, row.up_to), row.proto.name(), sum(&|p| p.tally.of_row(at)));
+            let link = link.map(String::from);
+            all.push(Went { operation: "send", peers: group, sizes, way, what, cost, link, origin: row.origin, tally });
+        }
+    }
+
     fn went(&self) -> Vec<Went> {
         let mut all = Vec::new();
-        for (peers, reach) in [(HERE, Reach::Host), (FAR, Reach::Network), (SELF, Reach::Host)] {
-            if self.peers_of(peers).next().is_none() {
+        for group in [HERE, FAR, SELF] {
+            let peers: Vec<&Peer> = self.peers_of(group).collect();
+            if peers.is_empty() {
                 continue;
             }
-            let sum = |of: &dyn Fn(&Peer) -> Tally| self.peers_of(peers).fold(Tally::default(), |sum, p| sum.plus(of(p)));
-            for (at, row) in self.table(reach).rows().iter().enumerate() {
-                let tally = sum(&|p| p.tally.of_row(at));
-                let sizes = (row.from, row.up_to);
-                let what = if reach == Reach::Host { row.what() } else { row.what_far() };
-                let (way, origin) = (row.proto.name(), row.origin);
-                all.push(Went { operation: "send", peers, sizes, way, what, origin, tally });
+            if group == FAR {
+                for (at, table) in self.far.iter().enumerate() {
+                    let these: Vec<&Peer> = peers.iter().copied().filter(|p| usize::from(p.far) == at).collect();
+                    if !these.is_empty() {
+                        self.rows(group, &these, &table.selection, table.link.as_deref(), &mut all);
+                    }
+                }
+            } else {
+                self.rows(group, &peers, &self.selection, None, &mut all);
             }
             for deed in Deed::ALL {
                 let (operation, way, what) = describe(deed);
-                let tally = sum(&|p| p.tally.of_deed(deed));
+                let tally = peers.iter().fold(Tally::default(), |sum, p| sum.plus(p.tally.of_deed(deed)));
                 if tally.count > 0 {
-                    all.push(Went { operation, peers, sizes: (0, MAX_MSG), way, what, origin: Origin::Shipped, tally });
+                    let (sizes, what) = ((0, MAX_MSG), what.into());
+                    let (cost, link, origin) = (None, None, Origin::Shipped);
+                    all.push(Went { operation, peers: group, sizes, way, what, cost, link, origin, tally });
                 }
             }
         }
@@ -134,7 +164,7 @@ impl Endpoint {
         let mut all = Vec::new();
         for peer in self.peers.ids().map(|id: PeerId| self.peers.get(id)) {
             for t in peer.tally.turned() {
-                let Some(row) = self.table(peer.reach).rows().get(usize::from(t.row)) else { continue };
+                let Some(row) = self.table(peer).rows().get(usize::from(t.row)) else { continue };
                 all.push(Refused {
                     operation: "send",
                     pid: peer.pid,
@@ -144,6 +174,18 @@ impl Endpoint {
                     why: why(t.why, peer),
                     tally: t.tally,
                 });
+            }
+            let lent: Vec<_> = self.table(peer).rows().iter().filter(|row| row.lent).collect();
+            if let (Some(first), Some(last)) = (lent.first(), lent.last()) {
+                all.extend(peer.tally.missed().iter().map(|m| Refused {
+                    operation: "send",
+                    pid: peer.pid,
+                    sizes: (first.from, last.up_to),
+                    wanted: first.proto.name(),
+                    way: m.to.name(),
+                    why: why_unlent(m.why),
+                    tally: m.tally,
+                }));
             }
             let never = (self.config.cma != 0).then(|| "FI_RUSTMX_CMA says never".to_string());
             let Some(why) = never.or_else(|| peer.refusal.clone()) else { continue };
@@ -159,17 +201,19 @@ impl Endpoint {
         all
     }
 
-    fn as_text(&self, went: &[Went], refused: &[Refused]) -> String {
+    fn as_text(&self, went: &[Went], refused: &[Refused], beside: &[Circumstance]) -> String {
         let mut text = String::new();
         let name = self.name.map_or(String::new(), |n| n.to_string());
         let _ = writeln!(text, "rustmx explain: process {}, endpoint {name}", std::process::id());
         for w in went {
             let (from, to) = (w.sizes.0, end(w.sizes.1));
+            let link = w.link.as_ref().map_or(String::new(), |link| format!("; by {link}"));
+            let cost = w.cost.map_or(String::new(), |cost| format!("; {cost}"));
             let said = w.origin.said();
             let Tally { count, bytes } = w.tally;
             let _ = writeln!(
                 text,
-                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{said}",
+                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{cost}{link}{said}",
                 w.operation, w.peers, w.way, w.what
             );
         }
@@ -182,20 +226,25 @@ impl Endpoint {
                 r.operation, r.pid, r.wanted, r.way, r.why
             );
         }
+        for c in beside {
+            let _ = writeln!(text, "  {}: {}", c.about, c.says);
+        }
         text
     }
 
-    fn as_json(&self, went: &[Went], refused: &[Refused]) -> String {
+    fn as_json(&self, went: &[Went], refused: &[Refused], beside: &[Circumstance]) -> String {
         let mut text = String::new();
         let name = self.name.map_or(String::new(), |n| n.to_string());
         let head = format!("{{\"rustmx\":\"explain\",\"process\":{},\"endpoint\":{}", std::process::id(), quoted(&name));
         for w in went {
             let (from, to, Tally { count, bytes }) = (w.sizes.0, end_json(w.sizes.1), w.tally);
-            let (operation, peers, way, what) = (quoted(w.operation), quoted(w.peers), quoted(w.way), quoted(w.what));
+            let (operation, peers, way, what) = (quoted(w.operation), quoted(w.peers), quoted(w.way), quoted(&w.what));
+            let cost = w.cost.map_or(String::new(), |c| cost_json(&c));
+            let link = w.link.as_ref().map_or(String::new(), |link| format!(",\"link\":{}", quoted(link)));
             let _ = writeln!(
                 text,
                 "{head},\"operation\":{operation},\"peers\":{peers},\"from\":{from},\"to\":{to},\"protocol\":{way},\"how\":{what},\
-                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}}}",
+                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}{cost}{link}}}",
                 quoted(w.origin.name()),
                 w.origin == Origin::Forced
             );
@@ -210,6 +259,9 @@ impl Endpoint {
                 r.pid
             );
         }
+        for c in beside {
+            let _ = writeln!(text, "{head},\"about\":{}{}}}", quoted(c.about), c.members);
+        }
         text
     }
 }
@@ -221,6 +273,12 @@ fn end(to: usize) -> String {
 /// JSON has no word for "as long as can be".
 fn end_json(to: usize) -> String {
     if to == MAX_MSG { "null".into() } else { to.to_string() }
+}
+
+fn cost_json(cost: &RowCost) -> String {
+    let ((from, from_ns), (to, to_ns)) = (cost.from, cost.to);
+    let by = if cost.measured { "measured" } else { "modelled" };
+    format!(",\"cost\":{{\"from\":{from},\"from_ns\":{from_ns:.0},\"to\":{to},\"to_ns\":{to_ns:.0},\"by\":{}}}", quoted(by))
 }
 
 #[cfg(test)]

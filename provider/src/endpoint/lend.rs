@@ -3,6 +3,7 @@
 //! What the program unmaps is not lent any more. The peer hears of that in its ring, behind all records that name it, and unmaps it.
 
 use super::peers::Contact;
+use super::tally::Unlent;
 use super::{Endpoint, Out};
 use crate::config::Config;
 use crate::error::Error;
@@ -67,35 +68,48 @@ pub(super) struct ToPeer<'a> {
     pub handed: &'a mut Handout,
 }
 
-impl Lender for ToPeer<'_> {
-    fn lend(&mut self, iov: &[UserSeg], written: bool) -> u32 {
+impl ToPeer<'_> {
+    /// The number of the memory in which all of `iov` lies, handed over if it was not yet; `written`: the peer must be able to write there.
+    ///
+    /// # Errors
+    /// Why the peer cannot map it.
+    pub fn find(&mut self, iov: &[UserSeg], written: bool) -> Result<u32, Unlent> {
         // Without a line the peer is this endpoint itself, or gone.
         let lends = self.terms != Terms::Never && !self.lines.is_empty();
-        let (Some(door), true) = (&mut self.door, lends) else { return 0 };
+        let (Some(door), true) = (&mut self.door, lends) else { return Err(Unlent::Itself) };
         let mut found: Option<Lendable> = None;
         for segment in iov.iter().filter(|s| !s.is_empty()) {
-            found = match found {
-                None => door.lendable(segment.address(), segment.len()),
-                same => same,
+            let (address, len) = (segment.address(), segment.len());
+            let memory = match found {
+                None => door.lendable(address, len).ok_or_else(|| Unlent::Memory(door.why_not_lendable(address)))?,
+                Some(same) => same,
             };
-            if !found.is_some_and(|memory| memory.holds(segment.address(), segment.len())) {
-                return 0;
+            if !memory.holds(address, len) {
+                return Err(Unlent::Scattered);
             }
+            found = Some(memory);
         }
-        let Some(memory) = found else { return 0 };
+        let memory = found.ok_or(Unlent::Itself)?;
         let number = memory.number;
         let writable = match self.handed.iter().find(|lent| lent.number == number) {
             Some(lent) => lent.writable,
             // The peer would take more for a lie.
-            None if self.handed.len() == loan::MOST || memory.length > loan::LONGEST => return 0,
+            None if self.handed.len() == loan::MOST => return Err(Unlent::TooMany),
+            None if memory.length > loan::LONGEST => return Err(Unlent::TooLong),
             None => {
                 let writable = memory.writable && self.terms == Terms::Written;
-                let Some(writable) = hand_over(&mut **door, self.lines, &memory, writable) else { return 0 };
+                let writable = hand_over(&mut **door, self.lines, &memory, writable).ok_or(Unlent::NotHanded)?;
                 self.handed.push(Lent { number, writable, stage: Stage::Lent });
                 writable
             }
         };
-        if written && !writable { 0 } else { number }
+        if written && !writable { Err(Unlent::ReadOnly) } else { Ok(number) }
+    }
+}
+
+impl Lender for ToPeer<'_> {
+    fn lend(&mut self, iov: &[UserSeg], written: bool) -> u32 {
+        self.find(iov, written).unwrap_or(0)
     }
 }
 

@@ -11,9 +11,8 @@
 //! | `contact.rs` | first contact, from both sides |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
-//! | `engines.rs` | which copy engines are used |
 //! | `plan.rs` | how an operation would go, and why |
-//! | `tally.rs`, `explain.rs`, `history.rs` | what went which way to a peer; why; both told at the end |
+//! | `tally.rs`, `explain.rs`, `history.rs`, `circumstances.rs` | what went which way to a peer; why; both told at the end, with what else decided |
 //! | `report.rs` | the one place where operations become completions |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
@@ -22,10 +21,10 @@
 
 mod arrive;
 mod books;
+mod circumstances;
 mod contact;
 mod crowd;
 mod depart;
-mod engines;
 mod explain;
 mod history;
 mod lend;
@@ -40,6 +39,7 @@ mod shared;
 mod sleep;
 mod tally;
 
+pub use circumstances::lending;
 pub use history::Telling;
 pub use plan::{Movement, Plan};
 pub use recv::RecvArgs;
@@ -58,6 +58,7 @@ use crate::peer::av::{AddressVector, BoundVector};
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
 use crate::select::Selection;
+use crate::select::network::{self, FarTable};
 use crate::select::profile::Profiles;
 use crate::shm::bell::Bell;
 use crate::shm::{layout, segment};
@@ -71,7 +72,7 @@ use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 pub(crate) use crowd::Yields;
 use lend::Terms;
-use peers::Peers;
+use peers::{Peer, Peers};
 use report::Reporter;
 use shared::Member;
 use std::sync::Arc;
@@ -165,8 +166,9 @@ pub struct Endpoint {
     door: Option<Box<dyn Door>>,
     bell: Option<OwnBell>,
     selection: Selection,
-    /// The table for peers on other hosts.
-    far: Selection,
+    /// The tables for peers on other hosts; a peer knows its own.
+    far: Vec<FarTable>,
+    profiles: Arc<Profiles>,
     segment_bytes: usize,
     terms: Terms,
     peers: Peers,
@@ -191,7 +193,8 @@ impl Endpoint {
         let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
             selection: Selection::tuned(&config, record_max, profiles.standing(&config, &log).tuned()),
-            far: Selection::for_network(&config),
+            far: network::tables(&config, profiles.standing(&config, &log)),
+            profiles,
             terms: Terms::of(&config),
             report: Reporter::new(attr.source, index),
             attr,
@@ -320,17 +323,14 @@ impl Endpoint {
         (stats.guessed, stats.misguessed) = self.door.as_ref().map_or((0, 0), |door| door.guesses());
         for id in self.peers.ids() {
             let peer = self.peers.get(id);
-            peer.tally.add_to(&mut stats, self.table(peer.reach));
+            peer.tally.add_to(&mut stats, self.table(peer));
         }
         stats
     }
 
-    /// The table for a kind of peer.
-    fn table(&self, reach: Reach) -> &Selection {
-        match reach {
-            Reach::Host => &self.selection,
-            Reach::Network => &self.far,
-        }
+    /// The table for a peer.
+    fn table(&self, peer: &Peer) -> &Selection {
+        table(&self.selection, &self.far, peer)
     }
 
     /// Bytes of the segment for a kind of peer.
@@ -349,6 +349,12 @@ impl Endpoint {
         }
         self.bell.as_ref().ok_or(Error::NoResources)
     }
+}
+
+/// The table for a peer.
+#[inline]
+fn table<'a>(selection: &'a Selection, far: &'a [FarTable], peer: &Peer) -> &'a Selection {
+    if peer.reach == Reach::Host { selection } else { &far[usize::from(peer.far)].selection }
 }
 
 /// A request for a plain buffer.

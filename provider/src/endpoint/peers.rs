@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub pid: u32,
     /// How it is reached; settled at first contact.
     pub reach: Reach,
+    /// Of the tables for other hosts, the one of the link by which it is reached.
+    pub far: u8,
     pub contact: Contact,
     pub link: Option<Link>,
     /// What hands our segment over, until that is done.
@@ -87,6 +89,7 @@ impl Peer {
             found_at: name.is_contact().then_some(name),
             pid: 0,
             reach: Reach::Host,
+            far: 0,
             contact: Contact::None,
             link: None,
             segment: None,

@@ -58,7 +58,7 @@ impl Endpoint {
     }
 
     fn plan_message(&self, peer: &Peer, len: usize) -> Plan {
-        let row = self.table(peer.reach).row(len);
+        let row = self.table(peer).row(len);
         let sizes = (row.from, row.up_to);
         let forced = if row.is_forced() { " (FI_RUSTMX_PROTOCOL)" } else { "" };
         let table = format!("{} to {} bytes go {}{forced}: {}", row.from, row.up_to, row.proto.name(), row.what());

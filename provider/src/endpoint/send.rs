@@ -2,21 +2,21 @@
 //! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
-use super::engines::help_from;
 use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
 use super::rma::target;
-use super::tally::{Tallies, Why};
-use super::{Endpoint, Out};
+use super::tally::{Tallies, Unlent, Why};
+use super::{Endpoint, Out, table};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
-use crate::protocol::{Lender, Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
+use crate::select::engines::help_from;
 use crate::select::{Pick, Selection};
+use crate::transport::Door;
 use crate::transport::link::Corrupt;
-use crate::transport::{Door, Reach};
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
 
@@ -68,7 +68,7 @@ pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, t
     } else {
         Sharing::WhereItPays
     });
-    copies.help_from(help_from(config, crowd));
+    copies.help_from(help_from(config, crowd.has_room()));
     if config.cma == 0 {
         copies.reach(target);
     }
@@ -152,6 +152,7 @@ fn start_longer(
         },
     }?;
     tally.count(pick.row, msg.len);
+    tally.count_unlent(turned.map_or(pick.proto, |(to, _)| to), msg.len);
     if let Some((to, why)) = turned {
         tally.turn(pick.row, to, why, msg.len);
     }
@@ -172,11 +173,18 @@ fn or_lent(pick: Pick, selection: &Selection, len: usize, lend: impl FnOnce() ->
     (pick, 0)
 }
 
-/// The number of the memory in which a message lies, if the peer can map that; else 0.
+/// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
 #[inline(never)]
 fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
-    let can = peer.copies.takes_loans() && peer.link.as_ref().is_some_and(|link| link.can_receive());
-    if can { ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.lend(iov, false) } else { 0 }
+    let found = if !peer.copies.takes_loans() {
+        Err(Unlent::Peer)
+    } else if !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
+        Err(Unlent::Early)
+    } else {
+        ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
+    };
+    peer.tally.note_unlent(found.err());
+    found.unwrap_or(0)
 }
 
 /// Why a message cannot be offered.
@@ -241,7 +249,7 @@ impl Endpoint {
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
-        let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
+        let table = table(&self.selection, &self.far, peer);
         let lend = || lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
         let (pick, lent) = or_lent(table.choose(len, copy), table, len, lend);
         msg.lent = lent;
@@ -319,7 +327,7 @@ impl Endpoint {
             && let Some(message) = peer.backlog.pop_front()
         {
             let mut msg = message.message();
-            let table = if peer.reach == Reach::Host { &self.selection } else { &self.far };
+            let table = table(&self.selection, &self.far, peer);
             let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
             let pick = table.choose(message.len, !message.bytes.is_empty());

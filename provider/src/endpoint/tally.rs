@@ -3,6 +3,7 @@
 
 use crate::select::{MAX_ROWS, Selection};
 use crate::stats::Stats;
+use crate::transport::NotLendable;
 use crate::types::ProtoId;
 
 /// Messages or other operations, and their bytes.
@@ -49,6 +50,37 @@ pub(super) enum Why {
     Unmapped,
 }
 
+/// Why a message was not lent although it is long enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlent {
+    /// The peer is this endpoint, or gone, or there are no bytes: no question.
+    Itself,
+    /// The peer had not answered yet.
+    Early,
+    /// The peer could not map what was lent to it before.
+    Peer,
+    /// The peer has been lent as much as it may.
+    TooMany,
+    /// It lies in more memory than may be lent.
+    TooLong,
+    /// It lies in several places.
+    Scattered,
+    /// No descriptor of the memory could be had or handed over.
+    NotHanded,
+    /// The peer may not write there.
+    ReadOnly,
+    /// Of its memory peers know nothing.
+    Memory(NotLendable),
+}
+
+/// Messages that were not lent and went another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missed {
+    pub to: ProtoId,
+    pub why: Unlent,
+    pub tally: Tally,
+}
+
 /// Why an offer came back, or went otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Back {
@@ -89,6 +121,10 @@ impl Deed {
 pub(super) struct Tallies {
     rows: [Tally; MAX_ROWS],
     turned: Vec<Turned>,
+    /// Messages that could have been lent by their size, and were not; each went as a row says, or was turned.
+    missed: Vec<Missed>,
+    /// Why the message that is being started is not lent.
+    unlent: Option<Unlent>,
     deeds: [Tally; Deed::ALL.len()],
     /// Offers that came back: bytes of the message, whether it lay in memory that was lent, and why.
     returned: Vec<(usize, bool, Back)>,
@@ -113,6 +149,27 @@ impl Tallies {
                 self.turned.push(turned);
             }
         }
+    }
+
+    /// The message that is being started is not lent; `None`: it is.
+    #[inline]
+    pub fn note_unlent(&mut self, why: Option<Unlent>) {
+        self.unlent = why.filter(|why| *why != Unlent::Itself);
+    }
+
+    /// It went by `to`.
+    #[inline]
+    pub fn count_unlent(&mut self, to: ProtoId, len: usize) {
+        let Some(why) = self.unlent.take() else { return };
+        match self.missed.iter_mut().find(|m| (m.to, m.why) == (to, why)) {
+            Some(missed) => missed.tally.add(len),
+            None => self.missed.push(Missed { to, why, tally: Tally { count: 1, bytes: len as u64 } }),
+        }
+    }
+
+    /// What was not lent.
+    pub fn missed(&self) -> &[Missed] {
+        &self.missed
     }
 
     /// An offered message did not go as it was offered.

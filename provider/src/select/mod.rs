@@ -10,9 +10,13 @@
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
+//! | `network.rs` | the same for peers on other hosts: a table for each link |
+//! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
 
+pub mod engines;
 pub mod model;
+pub mod network;
 mod plan;
 pub mod profile;
 mod table;
@@ -28,7 +32,7 @@ use crate::shm::{layout, segment};
 use crate::sys::cpu;
 use crate::types::{MAX_MSG, ProtoId};
 use crate::wire::header::HEAD;
-use model::{Case, Memory, Model, Source};
+use model::{Case, Memory, Model, PeerClass, Source};
 use std::fmt;
 
 /// One row: sizes from `from` up to and including `up_to` go by `proto`.
@@ -141,12 +145,21 @@ pub struct Selection {
 
 /// Most payload that one record may carry, for a configured ring size.
 pub fn record_max(config: &Config) -> usize {
-    layout::ring_lines(segment::bytes_for(config.ring_size)) as usize / 4 * layout::LINE - HEAD
+    record_max_of(config.ring_size)
+}
+
+/// The same for peers on other hosts.
+pub fn record_max_far(config: &Config) -> usize {
+    record_max_of(config.tcp_ring_size)
+}
+
+fn record_max_of(ring: u64) -> usize {
+    layout::ring_lines(segment::bytes_for(ring)) as usize / 4 * layout::LINE - HEAD
 }
 
 /// What of `FI_RUSTMX_PROTOCOL` cannot be done with this configuration and is ignored, and why: one sentence for the user.
 pub fn complaint(config: &Config) -> Option<String> {
-    let (_, refused) = table::build(config, record_max(config), None);
+    let (_, refused) = table::build(config, record_max(config), PeerClass::SameHost, None);
     let why = refused.iter().map(|(part, why)| format!("`{part}`: {why}")).collect::<Vec<_>>().join("; ");
     (!refused.is_empty()).then(|| format!("FI_RUSTMX_PROTOCOL={}: ignored is {why}", config.protocol))
 }
@@ -157,23 +170,20 @@ impl Selection {
         Selection::tuned(config, record_max, None)
     }
 
-    /// For peers on other hosts: no kernel that copies, nothing to map, and the network's own sizes.
-    pub fn for_network(config: &Config) -> Selection {
-        let said = config.says("tcp_eager_max");
-        let config =
-            Config { cma: 1, lend: 2, eager_max: config.tcp_eager_max, ring_size: config.tcp_ring_size, ..config.clone() };
-        let mut selection = Selection::new(&config, record_max(&config));
-        for row in selection.rows.iter_mut().filter(|r| r.origin == Origin::Set && !said) {
-            row.origin = Origin::Shipped;
-        }
-        selection
+    /// For peers on other hosts: no kernel that copies, nothing to map, and the network's own sizes; by what was measured of a link, if that was.
+    pub fn for_network(config: &Config, tuned: Option<Tuned>) -> Selection {
+        Selection::made(config, record_max_far(config), PeerClass::Network, tuned)
     }
 
     /// The same, by measured costs if there are some.
     pub fn tuned(config: &Config, record_max: usize, tuned: Option<Tuned>) -> Selection {
+        Selection::made(config, record_max, PeerClass::SameHost, tuned)
+    }
+
+    fn made(config: &Config, record_max: usize, peers: PeerClass, tuned: Option<Tuned>) -> Selection {
         let worth = worth::of(config, tuned);
         let tuned = tuned.map(|tuned| Tuned { case: Case { worth: Some(worth.ns), ..tuned.case }, ..tuned });
-        let (rows, _) = table::build(config, record_max, tuned);
+        let (rows, _) = table::build(config, record_max, peers, tuned);
         let inline_below = rows.first().filter(|r| r.proto == ProtoId::Inline).map_or(0, |r| r.up_to + 1);
         let plain = rows.iter().filter(|r| !r.lent).count();
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
@@ -259,14 +269,6 @@ impl Row {
             ProtoId::Syscall => Way::Alone,
             ProtoId::Mapped if self.shared => Way::MappedShared,
             ProtoId::Mapped => Way::MappedAlone,
-        }
-    }
-
-    /// How it carries them to other hosts, for people.
-    pub fn what_far(&self) -> &'static str {
-        match self.proto {
-            ProtoId::Stream => "from the sender's buffer to the receiver's, once there is one",
-            _ => self.what(),
         }
     }
 

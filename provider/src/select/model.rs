@@ -42,6 +42,8 @@ words! {
     PeerClass {
         /// A process of this host.
         SameHost = "same host",
+        /// A process of another host, or one that is to be reached as if it were.
+        Network = "network",
     }
     /// What is known of the buffers: the class that a table is for.
     Memory {
@@ -78,6 +80,9 @@ impl Case {
     /// A message from private memory to a process of this host, each with a core.
     pub const MESSAGE: Case =
         Case { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, crowded: false, worth: None };
+
+    /// A message to another host.
+    pub const NETWORK: Case = Case { peer: PeerClass::Network, ..Case::MESSAGE };
 }
 
 /// A measured time.

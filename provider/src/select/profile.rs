@@ -18,6 +18,9 @@ use std::sync::OnceLock;
 /// Longest file that is read, in bytes: several times what `rustmx tune` writes.
 pub const LONGEST: u64 = 64 << 10;
 
+/// Most links of a profile: what one more would bring pushes out the one that was measured first.
+pub const MOST_LINKS: usize = 8;
+
 /// Parameters that measured times depend on. A profile made with other values says nothing about these.
 const THAT_MATTER: [&str; 3] = ["ring_size", "fragment", "cma"];
 
@@ -41,6 +44,8 @@ pub struct Profile {
     pub handover_ns: f64,
     /// What messages cost.
     pub model: Model,
+    /// What messages to other hosts cost, by link (`sys/links.rs`): at most [`MOST_LINKS`].
+    pub links: Vec<(String, Model)>,
 }
 
 impl Key {
@@ -68,6 +73,19 @@ impl Key {
 }
 
 impl Profile {
+    /// Keeps what was measured of a link, instead of what was known of it before.
+    pub fn set_link(&mut self, link: &str, model: Model) {
+        self.links.retain(|(known, _)| known != link);
+        self.links.push((link.into(), model));
+        let over = self.links.len().saturating_sub(MOST_LINKS);
+        self.links.drain(..over);
+    }
+
+    /// What was measured of a link.
+    pub fn link(&self, link: &str) -> Option<&Model> {
+        self.links.iter().find(|(known, _)| known == link).map(|(_, model)| model)
+    }
+
     /// The file's text.
     pub fn to_text(&self) -> String {
         text::write(self)

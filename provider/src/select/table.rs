@@ -1,7 +1,7 @@
 //! Building the table: what the shipped sizes say, or measured costs (`plan.rs`) where there are some, within what the user set; and over
 //! it what the user forces.
 
-use super::model::{Case, Memory};
+use super::model::{Case, Memory, PeerClass};
 use super::plan::{Menu, plan};
 use super::{MAX_ROWS, Origin, Row, Tuned};
 use crate::config::Config;
@@ -37,18 +37,20 @@ struct Given {
 }
 
 impl Limits {
-    fn new(config: &Config, record_max: usize) -> Limits {
+    fn new(config: &Config, record_max: usize, peers: PeerClass) -> Limits {
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let record = record_max.min(usize::from(u16::MAX));
-        let eager = bytes(config.eager_max).min(record).max(INJECT_MAX);
+        let far = peers == PeerClass::Network;
+        let (eager_max, eager_name) = if far { (config.tcp_eager_max, "tcp_eager_max") } else { (config.eager_max, "eager_max") };
+        let eager = bytes(eager_max).min(record).max(INJECT_MAX);
         let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
         let given = Given {
-            eager: config.says("eager_max"),
+            eager: config.says(eager_name),
             syscall: config.says("syscall_min"),
             share: config.says("share_min"),
             mapped: config.says("mapped_min") || config.says("mapped_share_min"),
         };
-        let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0, config.lend != 2);
+        let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0 && !far, config.lend != 2 && !far);
         let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));
         Limits { eager, record, syscall, share, kernel, mapped, mapped_share, lend, given }
     }
@@ -253,10 +255,15 @@ fn push(rows: &mut Vec<Row>, row: Row) {
 }
 
 /// The rows, and the forced parts that are ignored with the reason of each.
-pub(super) fn build(config: &Config, record_max: usize, tuned: Option<Tuned>) -> (Box<[Row]>, Vec<(String, String)>) {
+pub(super) fn build(
+    config: &Config,
+    record_max: usize,
+    peers: PeerClass,
+    tuned: Option<Tuned>,
+) -> (Box<[Row]>, Vec<(String, String)>) {
     // A forced part brings two borders to the one half and cuts a row of the other in two; or, if it is of lent memory, three to that half.
     const { assert!(MAX_ROWS >= MOST_STEPS + 6 + MOST_LENT + 3 * Forced::MOST) };
-    let limits = Limits::new(config, record_max);
+    let limits = Limits::new(config, record_max, peers);
     let (mut claims, mut refused): (Vec<Claim>, _) = (Vec::new(), Vec::new());
     for part in config.protocol.parts() {
         match limits.claim(part) {

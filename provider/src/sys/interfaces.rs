@@ -70,6 +70,31 @@ pub fn all() -> Vec<Interface> {
     all
 }
 
+impl Interface {
+    /// What speaks for it and against it, in words.
+    fn in_words(&self) -> &'static str {
+        match (self.kind, self.has_default_route) {
+            (Kind::Card, true) => "a network card with a default route",
+            (Kind::Card, false) => "a network card without a default route",
+            (Kind::Bridge, _) => "a bridge to containers or virtual machines of this host",
+            (Kind::PointToPoint, _) => "a tunnel to one other host",
+            (Kind::Loopback, _) => "for this host only",
+        }
+    }
+}
+
+/// The interface of an address, and why it is the one that others are told if nobody named another: for people. `all` as of [`all`].
+pub fn why(all: &[Interface], ip: IpAddr) -> Option<(&Interface, String)> {
+    let at = all.iter().position(|i| i.ip == ip)?;
+    let words = all[at].in_words();
+    let rank = match (at, all.len()) {
+        (_, 1) => "the only address that is up".into(),
+        (0, n) => format!("the best of {n} addresses"),
+        (_, n) => format!("not the best of {n} addresses"),
+    };
+    Some((&all[at], format!("{words}, {rank}")))
+}
+
 fn kind(name: &str, flags: InterfaceFlags) -> Kind {
     if flags.contains(InterfaceFlags::IFF_LOOPBACK) {
         Kind::Loopback
@@ -137,6 +162,25 @@ mod tests {
         all.sort_by_key(rank);
         let order: Vec<String> = all.iter().map(|i| i.ip.to_string()).collect();
         assert_eq!(order, ["192.0.2.1", "192.168.1.1", "fd00::1", "fe80::1", "172.17.0.1", "10.8.0.1", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn the_reason_is_told() {
+        let make = |name: &str, ip: &str, kind, has_default_route| Interface {
+            name: name.into(),
+            ip: ip.parse().expect("ip"),
+            scope_id: 0,
+            kind,
+            has_default_route,
+        };
+        let all = [make("eth0", "192.0.2.1", Kind::Card, true), make("lo", "127.0.0.1", Kind::Loopback, false)];
+        let told =
+            |all: &[Interface], ip: &str| why(all, ip.parse().expect("ip")).map(|(i, words)| format!("{}: {words}", i.name));
+        let best = told(&all, "192.0.2.1");
+        assert_eq!(best.as_deref(), Some("eth0: a network card with a default route, the best of 2 addresses"));
+        assert_eq!(told(&all, "127.0.0.1").as_deref(), Some("lo: for this host only, not the best of 2 addresses"));
+        assert_eq!(told(&all[1..], "127.0.0.1").as_deref(), Some("lo: for this host only, the only address that is up"));
+        assert_eq!(told(&all, "192.0.2.2"), None);
     }
 
     #[test]

@@ -14,12 +14,13 @@ pub mod link;
 pub mod local;
 pub mod tcp;
 
-pub use crate::cache::own::Lendable;
+pub use crate::cache::own::{Lendable, NotLendable};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::peer::name::Name;
 use crate::shm::{bell, segment};
+use crate::sys::backing::Why;
 use crate::sys::memfd;
 use crate::sys::wake::Wake;
 use crate::types::PeerId;
@@ -144,6 +145,11 @@ pub trait Door: Send {
     /// cannot be lent it makes no system call but now and then.
     fn lendable(&mut self, _address: usize, _len: usize) -> Option<Lendable> {
         None
+    }
+
+    /// Why [`lendable`](Self::lendable) just found nothing for a buffer that begins at `address`. For people.
+    fn why_not_lendable(&self, _address: usize) -> NotLendable {
+        NotLendable::Known(Why::Private)
     }
 
     /// The number of memory that was lendable and is no more, or counts as new from now on; peers may let go of it. Asked now and then: one load

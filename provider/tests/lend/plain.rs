@@ -6,9 +6,9 @@ use super::space::{self, FILE_PAGES, PAGE, Space};
 use super::{bytes, forced, message, pair};
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, ProtFlags};
-use rustmx::Config;
 use rustmx::mem::shared::Backing;
 use rustmx::sys::memfd::{self, Mapping};
+use rustmx::{Config, Telling};
 use std::sync::Arc;
 
 const N: usize = 100_000;
@@ -26,6 +26,16 @@ fn long(exclusive: bool) -> (OwnedFd, Arc<Mapping>, usize) {
 fn at(page: usize, pages: usize, file: (&OwnedFd, usize)) -> usize {
     assert!(space::map(Space::address(page), pages, Some(file), false));
     Space::address(page)
+}
+
+/// How many messages the node tells of that were not lent for a reason.
+#[track_caller]
+fn told(node: &Node, why: &str) -> u64 {
+    let told = node.domain.ep_history(node.ep, Telling::Used).expect("told");
+    let found: Vec<&str> = told.lines().filter(|line| line.contains(" by mapped: ") && line.contains(why)).collect();
+    assert!(found.len() <= 1, "{told}");
+    let count = |line: &&str| line.split(" by mapped: ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    found.first().map_or(0, |line| count(line).unwrap_or_else(|| panic!("no number in {line}")))
 }
 
 /// Sends until a message went by mapped memory: news of memory that was unmapped before may still be coming in.
@@ -144,10 +154,12 @@ fn what_seals_and_protection_say() {
         let here = at(0, 64, (&loose, 0));
         (0..20).for_each(|seed| message(&mut a, &mut b, here, &mut into, seed));
         assert_eq!(a.stats().mapped, 0);
+        assert_eq!(told(&a, "not sealed against shrinking (F_SEAL_SHRINK)"), 19, "all but the first, which was not looked at");
         // Nor private memory.
         let mut private = vec![0u8; N];
         (0..20).for_each(|seed| message(&mut a, &mut b, private.as_mut_ptr() as usize, &mut into, seed));
         assert_eq!(a.stats().mapped, 0);
+        assert_eq!((told(&a, "it is private memory"), told(&a, "was not known yet")), (19, 2));
         // What nobody else may write is read, and not written.
         let [(_one, _my_one, here), (_two, _my_two, there)] = [long(true), long(true)];
         (0..6).for_each(|seed| message(&mut a, &mut b, here, bytes(there, LONG), seed));
@@ -165,6 +177,46 @@ fn what_seals_and_protection_say() {
             assert!(bytes(there, LONG) == pattern(LONG, 3));
         }
         assert!(a.stats().mapped == 10 && a.stats().stored > 0, "what it goes to may be written");
+    });
+}
+
+/// What one peer may be lent at a time is bounded, and who cannot map anything is lent nothing: told, with how many messages that were.
+#[test]
+fn who_is_lent_no_more_is_told() {
+    let _dog = watchdog("no_more", 180);
+    alone("plain::who_is_lent_no_more_is_told", || {
+        let (mut a, mut b) = pair(forced(), forced());
+        let mut into = vec![0; PAGE];
+        let most = rustmx::wire::loan::MOST;
+        let files: Vec<OwnedFd> = (0..most + 1).map(|_| space::memfd(true)).collect();
+        let places: Vec<usize> = (0..most + 1).map(|i| at(2 * i, 1, (&files[i], 0))).collect();
+        places[..most].iter().for_each(|here| until_mapped(&mut a, &mut b, *here, &mut into));
+        let before = a.stats().mapped;
+        (0..5).for_each(|seed| message(&mut a, &mut b, places[most], &mut into, seed));
+        assert_eq!(a.stats().mapped, before);
+        assert!(told(&a, "as many mappings as one peer may be lent (64)") >= 4, "all but the first");
+        let (mut a, mut b) = pair(forced(), Config { lend: 2, ..forced() });
+        (0..5).for_each(|seed| message(&mut a, &mut b, places[0], &mut into, seed));
+        let all = told(&a, "the peer could not map what was lent to it");
+        assert!(a.stats().mapped <= 1 && all >= 3, "{all}, {:?}", a.stats());
+    });
+}
+
+#[test]
+fn without_userfaultfd_nothing_is_lent_and_that_is_told() {
+    let _dog = watchdog("unwatched", 180);
+    alone("plain::without_userfaultfd_nothing_is_lent_and_that_is_told", || {
+        super::filter::without_userfaultfd();
+        let (mut a, mut b) = pair(forced(), forced());
+        let (_fd, _mapping, from) = long(false);
+        let mut into = vec![0; N];
+        (0..4).for_each(|seed| message(&mut a, &mut b, from, &mut into, seed));
+        assert_eq!((a.stats().mapped, told(&a, "userfaultfd refused: ")), (0, 4));
+        let all = a.domain.ep_history(a.ep, Telling::All).expect("told");
+        assert!(
+            all.contains("lends: nothing is lent: librustmx_heap.so is not preloaded, and of other memory userfaultfd refused"),
+            "{all}"
+        );
     });
 }
 

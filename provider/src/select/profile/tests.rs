@@ -4,13 +4,13 @@ use super::*;
 use crate::config::force::Way;
 use crate::log::{Log, LogSink};
 use crate::select::model::tests::{about, add, curve};
-use crate::select::model::{Case, MOST_CURVES, MOST_POINTS, Source};
+use crate::select::model::{About, Case, MOST_CURVES, MOST_POINTS, PeerClass, Source};
 use crate::select::{Origin, Selection};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
 fn profile(model: Model) -> Profile {
-    Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 151.25, model }
+    Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 151.25, model, links: Vec::new() }
 }
 
 fn small() -> Profile {
@@ -61,7 +61,7 @@ proptest! {
             model.add(about(Way::CARRIERS[at % 7], Source::ALL[at / 7]), curve(&points)).expect("new");
         }
         let key = Key { machine: Machine { processor, kernel, cores, hypervisor }, settings };
-        let written = Profile { key, kernel_copies, handover_ns, model };
+        let written = Profile { key, kernel_copies, handover_ns, model, links: Vec::new() };
         let read = Profile::parse(&written.to_text());
         prop_assert_eq!(read.as_ref(), Ok(&written));
     }
@@ -91,6 +91,51 @@ proptest! {
             }
         }
     }
+}
+
+/// What is known of a link: one time for all sizes and ways.
+fn link(ns: f64) -> Model {
+    let mut model = Model::default();
+    for source in Source::ALL {
+        for way in [Way::Eager, Way::Stream] {
+            let about = About { peer: PeerClass::Network, ..about(way, *source) };
+            model.add(about, curve(&[(256, ns, 0.1), (65536, 2.0 * ns, 0.1)])).expect("new");
+        }
+    }
+    model
+}
+
+#[test]
+fn links_are_kept_beside_the_machine() {
+    let mut profile = small();
+    profile.set_link("lo, MTU 65536", link(1e4));
+    profile.set_link("eth0 \"odd\"", link(2e4));
+    let text = profile.to_text();
+    assert_eq!(Profile::parse(&text).as_ref(), Ok(&profile));
+    assert_eq!(profile.link("lo, MTU 65536"), Some(&link(1e4)));
+    assert_eq!(profile.model, small().model, "peers of the same host are another matter");
+    // Without links it is what it was before there were any.
+    assert_eq!(Profile { links: Vec::new(), ..profile.clone() }, small());
+    profile.set_link("lo, MTU 65536", link(3e4));
+    assert_eq!((profile.links.len(), profile.link("lo, MTU 65536")), (2, Some(&link(3e4))));
+    for n in 0..MOST_LINKS {
+        profile.set_link(&n.to_string(), link(1e3));
+    }
+    assert_eq!((profile.links.len(), profile.link("lo, MTU 65536")), (MOST_LINKS, None), "the oldest had to go");
+    let text = profile.to_text();
+    assert!(text.len() < LONGEST as usize && Profile::parse(&text).as_ref() == Ok(&profile));
+    let more = text + &text_of_link("one more");
+    assert!(Profile::parse(&more).expect_err("one too many").contains("more than 8 links"));
+    let unnamed = small().to_text() + &text_of_link("x").replace("link = ", "lynk = ");
+    assert!(Profile::parse(&unnamed).expect_err("of no link").contains("[[cost]] lacks `link`"));
+}
+
+/// The part of a file that is about a link.
+fn text_of_link(name: &str) -> String {
+    let mut profile = profile(Model::default());
+    profile.set_link(name, link(1.0));
+    let text = profile.to_text();
+    text[text.find("[[cost]]").expect("a curve")..].into()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A profile as the text of a file, and back. What a file says is checked here, once.
 
-use super::{Key, Profile};
+use super::{Key, MOST_LINKS, Profile};
 use crate::config::force::Way;
 use crate::log::quoted;
 use crate::select::model::{About, Curve, MOST_POINTS, Memory, Model, Operation, PeerClass, Point, Source};
@@ -13,7 +13,7 @@ const FORMAT: u32 = 1;
 
 /// The file's text.
 pub(super) fn write(profile: &Profile) -> String {
-    let Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model } = profile;
+    let Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links } = profile;
     let mut out = String::from(
         "# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n",
     );
@@ -27,6 +27,14 @@ pub(super) fn write(profile: &Profile) -> String {
     let _ = writeln!(out, "settings = [{}]", settings.join(", "));
     // Debug, not Display: always with a point, and as many digits as give the same number again.
     let _ = writeln!(out, "\n[found]\nkernel_copies = {kernel_copies}\nhandover_ns = {handover_ns:?}");
+    write_curves(&mut out, model, None);
+    for (link, model) in links {
+        write_curves(&mut out, model, Some(link));
+    }
+    out
+}
+
+fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
     for (about, curve) in model.curves() {
         let _ = writeln!(out, "\n[[cost]]\nway = {}", quoted(about.way.name()));
         let About { operation, peer, memory, source, way: _ } = about;
@@ -35,10 +43,12 @@ pub(super) fn write(profile: &Profile) -> String {
         {
             let _ = writeln!(out, "{name} = {}", quoted(word));
         }
+        if let Some(link) = link {
+            let _ = writeln!(out, "link = {}", quoted(link));
+        }
         let points = curve.points().iter().map(|p| format!("  [{}, {:?}, {:?}],\n", p.size, p.ns, p.spread));
         let _ = writeln!(out, "points = [ # bytes, nanoseconds, spread\n{}]", points.collect::<String>());
     }
-    out
 }
 
 /// Reads a file's text. A curve of something that this version has no word for is passed over, so that it can read a newer one's file;
@@ -67,16 +77,31 @@ pub(super) fn read(text: &str) -> Result<Profile, String> {
     let settings = key.list("settings")?.map(setting).collect::<Result<_, _>>()?;
     let handover_ns = number(found.get("handover_ns")?).ok_or_else(|| found.wrong("handover_ns", "a number"))?;
     let kernel_copies = found.get("kernel_copies")?.as_bool().ok_or_else(|| found.wrong("kernel_copies", "true or false"))?;
-    let mut model = Model::default();
+    let (mut model, mut links) = (Model::default(), Vec::new());
     for cost in root.list("cost")? {
         let table = cost.as_table().ok_or_else(|| root.wrong("cost", "a list of tables"))?;
         let fields = Fields { of: "[[cost]]", table };
         let curve = Curve::new(points(&fields)?)?;
-        if let Some(about) = about(&fields)? {
-            model.add(about, curve)?;
+        match about(&fields)? {
+            Some(about) if about.peer == PeerClass::Network => of_link(&mut links, fields.text("link")?)?.add(about, curve)?,
+            Some(about) => model.add(about, curve)?,
+            None => {}
         }
     }
-    Ok(Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model })
+    Ok(Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links })
+}
+
+/// What was said of a link so far.
+fn of_link<'a>(links: &'a mut Vec<(String, Model)>, link: &str) -> Result<&'a mut Model, String> {
+    let at = match links.iter().position(|(known, _)| known == link) {
+        Some(at) => at,
+        None if links.len() == MOST_LINKS => return Err(format!("more than {MOST_LINKS} links")),
+        None => {
+            links.push((link.into(), Model::default()));
+            links.len() - 1
+        }
+    };
+    Ok(&mut links[at].1)
 }
 
 fn about(fields: &Fields) -> Result<Option<About>, String> {

@@ -1,0 +1,132 @@
+//! The tables for peers on other hosts, one for each link that was measured, and where others reach this host.
+
+use crate::node::Node;
+use crate::report::time;
+use rustmx::Config;
+use rustmx::select::Selection;
+use rustmx::select::model::Model;
+use rustmx::select::network::{FarTable, RowCost, tables};
+use rustmx::select::profile::Standing;
+use serde::Serialize;
+use std::fmt;
+
+/// A row of such a table.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    from: usize,
+    /// `None`: as long as a message can be.
+    to: Option<usize>,
+    protocol: &'static str,
+    how: String,
+    /// Who says so: `default`, `profile`, `set`, `forced`.
+    by: &'static str,
+    cost: Option<Cost>,
+}
+
+/// What its messages take one way, in nanoseconds.
+#[derive(Serialize)]
+struct Cost {
+    /// The shortest of the row's sizes of which something is known.
+    from: usize,
+    from_ns: f64,
+    /// The longest.
+    to: usize,
+    to_ns: f64,
+    /// `measured`, or `modelled` by what a link costs that nobody has measured.
+    by: &'static str,
+}
+
+impl From<RowCost> for Cost {
+    fn from(cost: RowCost) -> Cost {
+        let ((from, from_ns), (to, to_ns)) = (cost.from, cost.to);
+        Cost { from, from_ns, to, to_ns, by: if cost.measured { "measured" } else { "modelled" } }
+    }
+}
+
+/// The table for a link.
+#[derive(Serialize)]
+pub(crate) struct Table {
+    /// `None`: all that were not measured.
+    link: Option<String>,
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// For a link, or all that were not measured; `model`: what was measured.
+    pub fn of(link: Option<&str>, selection: &Selection, model: Option<&Model>, config: &Config) -> Table {
+        let row = |r: &rustmx::select::Row| Row {
+            from: r.from,
+            to: r.end(),
+            protocol: r.proto.name(),
+            how: r.what_far(config.tcp_window),
+            by: r.origin.name(),
+            cost: RowCost::of(r, model).map(Cost::from),
+        };
+        Table { link: link.map(str::to_owned), rows: selection.rows().iter().map(row).collect() }
+    }
+}
+
+/// As people read it.
+impl fmt::Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for r in &self.rows {
+            let to = r.to.map_or("max".into(), |to| to.to_string());
+            writeln!(out, "{:>8} .. {to:<8} {:<8} {} ({})", r.from, r.protocol, r.how, r.by)?;
+            if let Some(c) = &r.cost {
+                writeln!(out, "{:30} {} for {} bytes, {} for {}, {}", "", time(c.from_ns), c.from, time(c.to_ns), c.to, c.by)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where others reach an endpoint of this host.
+#[derive(Serialize)]
+struct Address {
+    ip: String,
+    interface: Option<String>,
+    why: String,
+}
+
+/// All that decides how messages to other hosts go.
+#[derive(Serialize)]
+pub(crate) struct Network {
+    address: Option<Address>,
+    tables: Vec<Table>,
+}
+
+impl Network {
+    /// Of a configuration and the profile in force, if one is. Opens an endpoint to see where it is reached.
+    pub fn of(config: &Config, standing: &Standing) -> Network {
+        let all = tables(config, standing);
+        let table = |table: &FarTable| {
+            let model = table.link.as_ref().and_then(|link| standing.profile()?.link(link));
+            Table::of(table.link.as_deref(), &table.selection, model, config)
+        };
+        let address = Node::open(config, false).ok().and_then(|node| node.address());
+        let address = address.map(|(place, interface, why)| Address { ip: place.ip.to_string(), interface, why });
+        Network { address, tables: all.iter().map(table).collect() }
+    }
+}
+
+/// As people read it.
+impl fmt::Display for Network {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            None => writeln!(out, "  other hosts do not reach this one (FI_RUSTMX_TCP, FI_RUSTMX_IFACE)")?,
+            Some(Address { ip, interface, why }) => {
+                let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
+                writeln!(out, "  they reach this host at {ip}{by} ({why})")?;
+            }
+        }
+        for table in &self.tables {
+            match &table.link {
+                Some(link) => writeln!(out, "  by {link}, which was measured:")?,
+                None if self.tables.len() > 1 => writeln!(out, "  by any other link:")?,
+                None => {}
+            }
+            write!(out, "{table}")?;
+        }
+        Ok(())
+    }
+}

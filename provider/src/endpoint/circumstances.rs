@@ -1,0 +1,136 @@
+//! What else decided how things went, told with the history of an endpoint: copy engines, memory that is lent, and the address by which other
+//! hosts reach it. Found out when somebody asks.
+
+use super::Endpoint;
+use super::lend::Terms;
+use super::tally::Unlent;
+use crate::cache::own;
+use crate::config::Config;
+use crate::log::quoted;
+use crate::select::engines::{self, EngineUse};
+use crate::sys::{heap, interfaces};
+use crate::transport::{NotLendable, Place};
+
+/// A fact, for people and for programs.
+pub(super) struct Circumstance {
+    /// What it is about, in a word.
+    pub about: &'static str,
+    /// A sentence.
+    pub says: String,
+    /// Members of a JSON object, each with its comma before it.
+    pub members: String,
+    /// It had to do with something that was done.
+    pub used: bool,
+}
+
+/// Whether and with what memory is lent, in a sentence.
+pub fn lending(config: &Config) -> (bool, String) {
+    let terms = match Terms::of(config) {
+        Terms::Never => return (false, "nothing is lent: FI_RUSTMX_LEND=never".into()),
+        Terms::Read => ", to be read only (FI_RUSTMX_LEND=read)",
+        Terms::Written => "",
+    };
+    let heap = heap::heap().is_some();
+    match (heap, own::unwatched()) {
+        (true, None) => {
+            (true, format!("long blocks of the preloaded heap and sealed memfds that the program maps are lent{terms}"))
+        }
+        (true, Some(why)) => (true, format!("long blocks of the preloaded heap are lent{terms}; other memory is not: {why}")),
+        (false, None) => (
+            true,
+            format!(
+                "sealed memfds that the program maps are lent{terms}; librustmx_heap.so is not preloaded, so nothing else is"
+            ),
+        ),
+        (false, Some(why)) => (false, format!("nothing is lent: librustmx_heap.so is not preloaded, and of other memory {why}")),
+    }
+}
+
+/// Why messages were not lent.
+pub(super) fn why_unlent(why: Unlent) -> String {
+    let outside = match heap::heap() {
+        Some(_) => "they lay outside of the preloaded heap's long blocks",
+        None => "librustmx_heap.so is not preloaded",
+    };
+    match why {
+        Unlent::Itself => "they stayed in this process".into(),
+        Unlent::Early => "the peer had not answered yet, so nothing could be lent to it".into(),
+        Unlent::Peer => "the peer could not map what was lent to it".into(),
+        Unlent::TooMany => "as many mappings as one peer may be lent (64) are lent to it already".into(),
+        Unlent::TooLong => "they lay in a mapping longer than may be lent".into(),
+        Unlent::Scattered => "they lay in several places, not in one mapping".into(),
+        Unlent::NotHanded => "no descriptor of their memory could be had or handed over".into(),
+        Unlent::ReadOnly => "the peer may only read that memory".into(),
+        Unlent::Memory(NotLendable::Unwatched) => {
+            let why = own::unwatched().unwrap_or_default();
+            format!("{outside}, and no other memory is lent: {why}")
+        }
+        Unlent::Memory(NotLendable::NotYet) => {
+            format!(
+                "{outside}, and whether others can map them was not known yet: their buffers were new, or were just being mapped"
+            )
+        }
+        Unlent::Memory(NotLendable::Known(why)) => format!("{outside}, and of their memory it was found: {why}"),
+    }
+}
+
+/// How a copy engine was used; `bytes`: what it copied.
+fn engine(engine: EngineUse, bytes: u64) -> Circumstance {
+    let EngineUse { name, from, why } = engine;
+    let how = from.map_or("off".into(), |from| format!("from {from} bytes on"));
+    let from_json = from.map_or("null".into(), |from| from.to_string());
+    Circumstance {
+        about: "copies",
+        says: format!("{name} {how}, {bytes} bytes so far ({why})"),
+        members: format!(
+            ",\"engine\":{},\"on\":{},\"from\":{from_json},\"why\":{},\"bytes\":{bytes}",
+            quoted(name),
+            from.is_some(),
+            quoted(why)
+        ),
+        used: bytes > 0,
+    }
+}
+
+impl Endpoint {
+    /// The address that others are told, its interface, and why it is this one.
+    pub(crate) fn address(&self) -> Option<(Place, Option<String>, String)> {
+        let place = self.door.as_ref()?.place()?;
+        let all = interfaces::all();
+        let found = interfaces::why(&all, place.ip);
+        let service = self.attr.service.is_some_and(|s| s.ip == place.ip);
+        let (interface, words) = found.map_or((None, "no interface has it".into()), |(i, why)| (Some(i.name.clone()), why));
+        let why = match self.config.iface.name() {
+            _ if service => format!("the program asked for it; {words}"),
+            Some(named) => format!("FI_RUSTMX_IFACE={named}; {words}"),
+            None => words,
+        };
+        Some((place, interface, why))
+    }
+
+    /// All that there is to tell. `far`: there were peers on other hosts.
+    pub(super) fn circumstances(&self, far: bool) -> Vec<Circumstance> {
+        let stats = self.stats();
+        let [stores, helper] = engines::uses(&self.config, Some(self.crowd.has_room()));
+        let (on, says) = lending(&self.config);
+        let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
+        let lends = Circumstance { about: "lends", says, members, used: false };
+        let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends];
+        if let Some((place, interface, why)) = self.address() {
+            let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
+            all.push(Circumstance {
+                about: "address",
+                says: format!("other hosts reach this endpoint at {} port {}{by} ({why})", place.ip, place.port),
+                members: format!(
+                    ",\"ip\":{},\"port\":{},\"interface\":{},\"why\":{}",
+                    quoted(&place.ip.to_string()),
+                    place.port,
+                    interface.map_or("null".into(), |name| quoted(&name)),
+                    quoted(&why)
+                ),
+                used: far,
+            });
+        }
+        all
+    }
+}

@@ -1,0 +1,95 @@
+//! Which copy engines are used for what: by the user's word, and where none is said by what was measured (`docs/adr/0018-copy-engines.md`);
+//! and why, for people.
+
+use crate::config::Config;
+
+/// Bytes of the shortest message in mapped memory that `FI_RUSTMX_COPY=streaming` copies past the caches: shorter ones lie in the nearest cache.
+const STREAM_FROM: usize = 64 << 10;
+
+/// Bytes of the shortest one that goes that way. `auto`: none, for it pays only if nobody reads what arrives.
+pub fn stream_from(config: &Config) -> usize {
+    if config.copy == 2 { STREAM_FROM } else { usize::MAX }
+}
+
+/// Bytes of the shortest message that the helper thread copies, too. `room`: it may run on a core that no rank needs.
+pub fn help_from(config: &Config, room: bool) -> usize {
+    match config.copy_thread {
+        0 => usize::MAX,
+        1 if !room => usize::MAX,
+        _ => config.copy_thread_min as usize,
+    }
+}
+
+/// An engine beside `memcpy`, and whether it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineUse {
+    /// Its name.
+    pub name: &'static str,
+    /// Bytes of the shortest message with which it copies; `None`: it is off.
+    pub from: Option<usize>,
+    /// Why so.
+    pub why: &'static str,
+}
+
+/// Whether the streaming stores of this processor are used at all (`mem/engine.rs`).
+const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
+
+/// Both engines. `room`: as of [`help_from`]; `None`: that depends on the job.
+pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 2] {
+    let nothing_mapped = config.lend == 2;
+    let (from, why) = match config.copy {
+        _ if nothing_mapped => (None, "FI_RUSTMX_LEND=never: no memory is mapped in which they could copy"),
+        0 => (None, "FI_RUSTMX_COPY=auto: measured to pay only where nobody reads what arrives"),
+        1 => (None, "FI_RUSTMX_COPY=plain"),
+        _ if HAS_STREAMING => (Some(stream_from(config)), "FI_RUSTMX_COPY=streaming: in mapped memory"),
+        _ => (None, "FI_RUSTMX_COPY=streaming: for this processor there are none"),
+    };
+    let streaming = EngineUse { name: "streaming stores", from, why };
+    let (on, why) = match (config.copy_thread, room) {
+        _ if nothing_mapped && config.cma != 0 => {
+            (false, "FI_RUSTMX_CMA=never and FI_RUSTMX_LEND=never: no message is copied by one of several")
+        }
+        (0, _) => {
+            (false, "FI_RUSTMX_COPY_THREAD=never: it pays only where a core is idle, and threads of the program may need it")
+        }
+        (1, None) => (true, "FI_RUSTMX_COPY_THREAD=auto: where ranks are fewer than the cores they share"),
+        (1, Some(true)) => (true, "FI_RUSTMX_COPY_THREAD=auto: ranks are fewer than the cores they share"),
+        (1, Some(false)) => {
+            (false, "FI_RUSTMX_COPY_THREAD=auto: ranks need all the cores that they share, or this process has but one")
+        }
+        _ => (true, "FI_RUSTMX_COPY_THREAD=always"),
+    };
+    let from = on.then(|| help_from(config, room.unwrap_or(true)));
+    [streaming, EngineUse { name: "helper thread", from, why }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_engine_is_told_as_it_is_used() {
+        let told = |config: &Config, room| uses(config, room).map(|e| (e.from, e.why));
+        let plain = Config::default();
+        let [stores, helper] = told(&plain, None);
+        assert!(stores.0.is_none() && stores.1.contains("COPY=auto") && helper.0.is_none() && helper.1.contains("THREAD=never"));
+        for copy in 0..=2 {
+            for thread in 0..=2 {
+                for room in [false, true] {
+                    let config = Config { copy, copy_thread: thread, ..Config::default() };
+                    let [stores, helper] = told(&config, Some(room));
+                    let want = |from: usize| (from != usize::MAX).then_some(from);
+                    assert_eq!(
+                        (stores.0, helper.0),
+                        (want(stream_from(&config)).filter(|_| HAS_STREAMING), want(help_from(&config, room)))
+                    );
+                }
+            }
+        }
+        let never = Config { copy: 2, copy_thread: 2, lend: 2, cma: 1, ..Config::default() };
+        let [stores, helper] = told(&never, Some(true));
+        assert!(stores.0.is_none() && stores.1.contains("LEND=never") && helper.0.is_none() && helper.1.contains("CMA=never"));
+        // The kernel still copies: there is something to help with.
+        assert!(told(&Config { cma: 0, ..never }, Some(true))[1].0.is_some());
+    }
+}
