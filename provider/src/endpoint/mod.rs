@@ -271,7 +271,7 @@ impl Endpoint {
             contact::claim_service(service);
         }
         if let Some(place) = door.place() {
-            name = name.at(place.ip, place.scope_id, place.port);
+            name = name.at(&place.addresses, place.port);
         }
         if self.config.shm == 0 {
             name = name.network_only();
