@@ -25,6 +25,7 @@ pub struct Machine {
     oversight: Oversight,
     network: bool,
     iface: Option<String>,
+    announced: Option<IpAddr>,
     terms: Terms,
     log: Log,
 }
@@ -37,6 +38,7 @@ impl Machine {
             oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
+            announced: config.iface.announced(),
             terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
             log,
         }
@@ -72,6 +74,7 @@ impl Machine {
         let addresses = self.addresses(name)?;
         let (ip, _) = addresses[0];
         let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), ..self.terms.clone() };
+        let addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
         let port = name.service().map_or(0, |s| s.port);
         match Tcp::open(terms, port, host::random()) {
             Ok(tcp) => {

@@ -149,6 +149,8 @@ fn who_is_nowhere_is_told_with_all_that_was_tried() {
         assert!(said.contains(&what), "{said}");
     }
     // Nobody at all: at once.
+    let b = Node::with(network(), attr());
+    let port = b.name().port();
     let (to, _) = knows_at(&a, &b, &[2, 4, 5]);
     assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]).err().unwrap_or(Error::Refused), Error::Refused);
     let until = Deadline::new(10);

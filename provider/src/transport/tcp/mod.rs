@@ -233,10 +233,15 @@ impl Tcp {
     }
 
     /// Why a call failed.
-    fn tell(&self, name: &Name, why: Errno, call: &Call, log: &Log) {
+    fn tell(&mut self, name: &Name, why: Errno, call: &Call, log: &Log) {
+        let short = matches!(why, Errno::MFILE | Errno::NFILE);
+        // Once says enough.
+        if short && std::mem::replace(&mut self.short_of_descriptors, true) {
+            return;
+        }
         log.warn(|| match (why, &self.terms.ports) {
             (Errno::ADDRINUSE, Some(range)) => no_port(range, "to call from"),
-            (Errno::MFILE | Errno::NFILE, _) => format!("cannot connect to {name}: {}", limits::no_descriptors()),
+            _ if short => format!("cannot connect to {name}: {}", limits::no_descriptors()),
             _ => format!("cannot connect to {name}: {}", call.story()),
         });
     }
