@@ -88,6 +88,9 @@ fn watcher(name: &str, full: bool) {
         until.check(|| "no contact".into());
     }
     node.quiet(2000);
+    say("met");
+    // Until the other one looks no more.
+    hear();
     let (mut out, mut into) = (pattern(32 << 20, 1), [0; 8]);
     node.recv(Want::tag(1).from(to), &mut into).expect("recv");
     let mut open = 1;
@@ -237,7 +240,7 @@ fn containers_behind_nat() {
             ip route add default via 192.168.50.1'
         echo 1 >/proc/sys/net/ipv4/ip_forward
         nft 'table ip nat {
-            chain pre { type nat hook prerouting priority -100; tcp dport 20000-20009 dnat to 192.168.50.2; }
+            chain pre { type nat hook prerouting priority -100; iifname eth0 tcp dport 20000-20009 dnat to 192.168.50.2; }
             chain post { type nat hook postrouting priority 100; oifname eth0 masquerade; }
         }'
         echo $p";
@@ -300,7 +303,8 @@ fn who_is_cut_off_is_noticed_in_time() {
     for how in ["idle", "full"] {
         let mut mute = on("h2", "mute");
         let mut watcher = on("h1", &format!("watcher {} {how}", mute.hear()));
-        assert_eq!(mute.hear(), "met");
+        assert_eq!((mute.hear(), watcher.hear()), ("met".into(), "met".into()));
+        watcher.tell("go");
         assert_eq!(watcher.hear(), "ready");
         lab(&["drop", "h2", "on"]);
         watcher.tell("go");
