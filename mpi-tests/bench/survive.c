@@ -62,7 +62,8 @@ static void pauses(double seconds) {
         if (rank == 1) more = in[0];
         in[0] = (unsigned char)(1 - rank + (int)rounds);
         check(in, n, 1 - rank + (int)rounds);
-        if (took > longest) longest = took;
+        /* First contact is another matter. */
+        if (took > longest && rounds >= STEPS) longest = took;
     }
     if (rank == 0)
         printf("{\"failed\": false, \"rounds\": %ld, \"longest_ms\": %.1f, \"seconds\": %.1f}\n", rounds, longest * 1e3, MPI_Wtime() - begun);
