@@ -224,7 +224,7 @@ PORTS = "20000-20099"
 
 def refuse(options, which):
     """Loses what goes to the ranks' ports at the switch."""
-    rules = f"table bridge wall {{ chain sieve {{ type filter hook forward priority 0; {which} tcp dport {PORTS} drop; }} }}"
+    rules = f"table bridge wall {{ chain sieve {{ type filter hook forward priority 0; {which} tcp dport {PORTS} drop; }}\n}}"
     inside("switch", "nft", rules, check=True)
 
 
