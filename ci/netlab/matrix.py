@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class Job:
         each = -(-ranks // hosts)
         env = dict(env)
         if transport == "rustmx":
-            env |= {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(options.lib_dir)}
+            env |= {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(options.lib_dir), "FI_LOG_LEVEL": "warn"}
         else:
             env |= {"FI_PROVIDER": transport, "OMPI_MCA_opal_common_ofi_provider_include": transport}
         if mpi == "ompi5":
@@ -49,34 +50,36 @@ class Job:
             env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "LD_LIBRARY_PATH": str(venv / "lib")}
             launcher = [venv / "bin/mpiexec", "-launcher", "ssh", "-launcher-exec", agent, "-hosts", ",".join(names), "-ppn", each]
         command = [ROOT / "ci/netlab.sh", "--name", LAB, "exec", "h1", "timeout", LIMIT, *launcher, "-n", ranks, *words]
-        self.begun = time.monotonic()
-        self.child = subprocess.Popen([str(word) for word in command], env=os.environ | env, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True, errors="replace")
+        # Files, which can be looked into while it runs.
+        self.out, self.err = (tempfile.NamedTemporaryFile("a") for _ in range(2))
+        self.child = subprocess.Popen([str(word) for word in command], env=os.environ | env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
 
-    def at(self, seconds):
-        """Waits until so long after the start."""
-        time.sleep(max(0, self.begun + seconds - time.monotonic()))
-        return self
+    def told(self):
+        return Path(self.out.name).read_text(errors="replace")
+
+    def begun(self):
+        """Waits until the ranks talk."""
+        while "begun" not in self.told() and self.child.poll() is None:
+            time.sleep(0.05)
 
     def end(self):
-        """What the program told, with the complaints of the provider."""
+        """What the program told, else what was said last on standard error."""
         try:
-            out, err = self.child.communicate(timeout=LIMIT + 10)
+            self.child.wait(LIMIT + 10)
         except subprocess.TimeoutExpired:
             self.child.kill()
-            out, err = self.child.communicate()
+            self.child.wait()
         finally:
             netlab("kill", "all", check=False)
-        told = next((json.loads(line) for line in out.splitlines() if line.startswith("{")), {"failed": True, "error": "nothing was told"})
-        # (mpirun's own words may be between.)
-        warned = re.findall(r"rustmx[^\n]*(?:warn|does not answer|cannot connect|turned away|ended)[^\n]*", err)
-        return told | {"exit": self.child.returncode, "said": warned[-1][-300:] if warned else err.strip()[-200:]}
+        nothing = {"failed": True, "error": "nothing was told"}
+        told = next((json.loads(line) for line in self.told().splitlines() if line.startswith("{")), nothing)
+        return told | {"exit": self.child.returncode, "said": " ".join(Path(self.err.name).read_text(errors="replace").split())[-200:]}
 
 
-def survive(options, mpi):
+def program(options, mpi, name="survive"):
     """The program, compiled for an MPI."""
-    binary = ROOT / "target/mpi-tests" / mpi / "survive"
-    source = ROOT / "mpi-tests/bench/survive.c"
+    binary = ROOT / "target/mpi-tests" / mpi / name
+    source = ROOT / f"mpi-tests/bench/{name}.c"
     binary.parent.mkdir(parents=True, exist_ok=True)
     if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
         subprocess.run([options.venvs / mpi / "bin/mpicc", "-std=c99", "-D_GNU_SOURCE", "-O2", "-o", binary, source], check=True)
@@ -86,19 +89,20 @@ def survive(options, mpi):
 SCENES = []
 
 
-def scene(what, *lab, **more):
+def scene(what, *lab):
     """A scene of the matrix: what happens, the laboratory it needs, and the function that plays it: returns (seen, whether as it should be)."""
     def enter(play):
-        SCENES.append((play.__name__, what, lab, more, play))
+        SCENES.append((play.__name__, what, lab, play))
         return play
     return enter
 
 
-def pauses(options, seconds, fault=None, at=3, mpi="ompi5", **more):
-    """Two ranks that talk all the time, and a fault some seconds after the start."""
-    job = Job(options, mpi, 2, 2, [survive(options, mpi), "pauses", seconds], **more)
+def pauses(options, seconds, fault=None, mpi="ompi5", **more):
+    """Two ranks that talk all the time, and a fault meanwhile."""
+    job = Job(options, mpi, 2, 2, [program(options, mpi), "pauses", seconds], **more)
     if fault:
-        job.at(at)
+        job.begun()
+        time.sleep(1)
         fault()
     return job.end()
 
@@ -195,13 +199,13 @@ def vanish_sooner(options):
 
 @scene("a rank computes for 60 s while it is sent 1000 messages and 16 MiB", "--hosts", "2")
 def sleeper(options):
-    job = Job(options, "ompi5", 2, 2, [survive(options, "ompi5"), "sleeper", 60])
+    job = Job(options, "ompi5", 2, 2, [program(options, "ompi5"), "sleeper", 60])
     told = job.end()
     return f"all verified after {told.get('seconds')} s {told['said'] if told['failed'] else ''}", not told["failed"]
 
 
 def crowd(options, mpi, ranks):
-    told = Job(options, mpi, ranks, 4, [survive(options, mpi), "crowd", 4096]).end()
+    told = Job(options, mpi, ranks, 4, [program(options, mpi), "crowd", 4096]).end()
     if told["failed"]:
         return f"failed: {told['said']}", False
     times = ", ".join(f"{what} {told[what + '_s']} s" for what in ("allreduce", "alltoall", "bcast", "pairs"))
@@ -235,10 +239,10 @@ def inside(node, *words, check=True):
 
 
 def bandwidth(options, transport):
-    command = [ROOT / "target/mpi-tests/ompi5/perf", "bw", "-m", "1048576:1048576", "--window", "16", "--seconds", "4", "--json"]
+    command = [program(options, "ompi5", "perf"), "bw", "-m", "1048576:1048576", "--window", "16", "--seconds", "4", "--json"]
     job = Job(options, "ompi5", 2, 2, command, transport)
-    out, _ = job.child.communicate(timeout=LIMIT)
-    found = re.findall(r'"(?:mb_s|bandwidth|MB/s|value|mbs)": *([0-9.]+)', out)
+    job.end()
+    found = re.findall(r'"bandwidth_mbs":([0-9.]+)', job.told())
     return float(found[-1]) if found else None
 
 
@@ -257,11 +261,10 @@ def figures(options):
 
 def play_all(options):
     seen, up = [], None
-    for name, what, lab, _, play in SCENES:
+    for name, what, lab, play in SCENES:
         if options.only and name not in options.only:
             continue
         print(f"[matrix {time.monotonic() - started:4.0f}s] {name}: {what}", file=sys.stderr, flush=True)
-        # A laboratory that is alike is used again, without what a scene has done to it.
         netlab("down", check=False)
         netlab("up", *lab)
         begun = time.monotonic()

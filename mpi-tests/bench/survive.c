@@ -1,6 +1,6 @@
 /* What ranks notice of faults of the network between them, and what a job costs; one line of JSON by rank 0.
  *
- * survive pauses SECONDS        ranks 0 and 1 exchange verified messages of 8 B to 256 KiB: how many rounds, and the longest one; if
+ * survive pauses SECONDS        ranks 0 and 1 exchange, after a line "begun", verified messages of 8 B to 256 KiB: how many rounds, and the longest one; if
  *                               it fails: after how many milliseconds of waiting, and with what words
  * survive sleeper SECONDS       rank 1 makes no call for so long, while rank 0 sends it 1000 short messages and 16 MiB
  * survive crowd BYTES           every rank: allreduce, alltoall and bcast of so many bytes, verified, and messages of rank 0 to all: seconds; peak
@@ -62,6 +62,7 @@ static void pauses(double seconds) {
         if (rank == 1) more = in[0];
         in[0] = (unsigned char)(1 - rank + (int)rounds);
         check(in, n, 1 - rank + (int)rounds);
+        if (rank == 0 && rounds == STEPS) printf("begun\n"), fflush(stdout);
         /* First contact is another matter. */
         if (took > longest && rounds >= STEPS) longest = took;
     }
