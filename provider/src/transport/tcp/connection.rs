@@ -55,8 +55,6 @@ struct Halves {
     crossed: bool,
     /// Until the hello of whom we called is heard.
     origin: Option<Box<Origin>>,
-    /// The version of the protocol that the other side speaks, if that is another one, until somebody asks.
-    foreign: Option<u32>,
     /// Why nothing more comes.
     ended: Option<Error>,
     /// The turn in which something was sent last.
@@ -89,6 +87,8 @@ pub struct Connection {
     office: Arc<Office>,
     /// Whose it is.
     pub(super) peer: AtomicU32,
+    /// The version of the protocol that the other side speaks, if that is another one, until somebody asks; else 0.
+    foreign: AtomicU32,
     halves: Mutex<Halves>,
 }
 
@@ -103,14 +103,13 @@ impl Connection {
             greeting: None,
             crossed: false,
             origin: origin.map(Box::new),
-            foreign: None,
             ended: None,
             sent_in: 0,
             awaits_room: false,
             waits_since: 0,
             is_dirty: false,
         };
-        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
+        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), foreign: AtomicU32::new(0), halves: Mutex::new(halves) }
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -124,7 +123,8 @@ impl Connection {
 
     /// The version of the protocol that the other side speaks, if that is another one; told once.
     pub(super) fn foreign_version(&self) -> Option<u32> {
-        self.halves.lock().foreign.take()
+        // One load, as long as there is nothing to be told.
+        (self.foreign.load(Ordering::Relaxed) != 0).then(|| self.foreign.swap(0, Ordering::Relaxed))
     }
 
     /// Ended before whom we called said anything: whether another address of its name may be its own.
@@ -251,7 +251,7 @@ impl Connection {
                     halves.origin = None;
                 }
                 Err(why) => {
-                    halves.foreign = Hello::foreign(&bytes);
+                    self.foreign.store(Hello::foreign(&bytes).unwrap_or(0), Ordering::Relaxed);
                     halves.crossed = why.is_none();
                     halves.ended = Some(why.unwrap_or(Error::PeerGone));
                 }
