@@ -62,6 +62,18 @@ class Job:
         while "begun" not in self.told() and self.child.poll() is None:
             time.sleep(0.05)
 
+    def notices(self, text):
+        """Waits until the provider says so. After how many seconds; None: not at all."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < 60:
+            over = self.child.poll() is not None
+            if text in Path(self.err.name).read_text(errors="replace"):
+                return time.monotonic() - begun
+            if over:
+                break
+            time.sleep(0.05)
+        return None
+
     def end(self):
         """What the program told, else what was said last on standard error."""
         try:
@@ -113,11 +125,17 @@ def went_on(told):
     return f"all verified; {told['rounds']} rounds in {told['seconds']} s, the longest took {told['longest_ms']:.0f} ms", True
 
 
-def ended(told, least, most):
-    if not told["failed"] or "waited_ms" not in told:
-        return f"the job did not end with an error: {told}", False
-    waited = told["waited_ms"] / 1e3
-    return f"error after {waited:.1f} s: {told['error'][:60]}", least <= waited <= most
+def vanishes(options, least, most, env=()):
+    """A host is cut off while the ranks talk: the other one is to hear of it within so many seconds, and MPICH to end the job by that."""
+    job = Job(options, "mpich", 2, 2, [program(options, "mpich"), "pauses", 40], env=env)
+    job.begun()
+    time.sleep(1)
+    netlab("drop", "h2", "on")
+    noticed = job.notices("does not answer any more")
+    told = job.end()
+    if noticed is None:
+        return f"nothing was noticed: {told}", False
+    return f"after {noticed:.1f} s: \"the peer's host does not answer any more\"; MPICH ends the job", least <= noticed <= most and told["failed"]
 
 
 @scene("nothing, 1500 bytes MTU", "--hosts", "2")
@@ -189,12 +207,12 @@ def reorder(options):
 
 @scene("a host vanishes (all its packets are lost)", "--hosts", "2")
 def vanish(options):
-    return ended(pauses(options, 30, lambda: netlab("drop", "h2", "on"), mpi="mpich"), 5, 12.5)
+    return vanishes(options, 5, 12.5)
 
 
 @scene("a host vanishes, FI_RUSTMX_PEER_TIMEOUT=4000", "--hosts", "2")
 def vanish_sooner(options):
-    return ended(pauses(options, 30, lambda: netlab("drop", "h2", "on"), mpi="mpich", env={"FI_RUSTMX_PEER_TIMEOUT": "4000"}), 2, 6.5)
+    return vanishes(options, 2, 6.5, {"FI_RUSTMX_PEER_TIMEOUT": "4000"})
 
 
 @scene("a rank computes for 60 s while it is sent 1000 messages and 16 MiB", "--hosts", "2")
