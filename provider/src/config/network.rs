@@ -19,7 +19,9 @@ impl Iface {
         match announced.map(str::parse) {
             None => (Iface { name, announced: None }, Vec::new()),
             Some(Ok(address)) => (Iface { name, announced: Some(address) }, Vec::new()),
-            Some(Err(_)) => (Iface { name, announced: None }, vec![format!("`{text}`: behind @ stands an address, such as eth0@203.0.113.7")]),
+            Some(Err(_)) => {
+                (Iface { name, announced: None }, vec![format!("`{text}`: behind @ stands an address, such as eth0@203.0.113.7")])
+            }
         }
     }
 
