@@ -12,6 +12,8 @@
 #   --list       suites and parts
 #   --baseline   run each part over another transport first (mpich and fabtests: libfabric's tcp; mpi4py:
 #                what the MPI uses by itself inside a machine) and show what only one of the two passes
+#   --network    every peer is reached by TCP, also on this machine (FI_RUSTMX_SHM=0): results are kept apart, in
+#                results-network, and what differs from those by shared memory is shown
 #   --missing    only the parts without a result of this very library: goes on where a run was interrupted
 #   --no-build   use what ci/setup.sh suites installed, and the library, as they are
 #   --help
@@ -46,6 +48,7 @@ for argument; do
       exit 0
       ;;
     --no-build) build= ;;
+    --network) export CONFORMANCE_NETWORK=1 ;;
     --list | table)
       build=
       arguments+=("$argument")

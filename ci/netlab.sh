@@ -25,6 +25,7 @@
 #   traffic HOST             bytes from it and to it through its cables so far
 #   probe                    what of all this can be done here; exits with 1 if there can be no lab
 #   self-test [--only …]     proves that the lab does what is said here (ci/netlab/test.sh)
+#   matrix [--only …]        what MPI jobs notice of faults, and when: a table for provider/docs/network.md (ci/netlab/matrix.py)
 #
 #   link HOST down|up        pull or plug in its cables: HOST sees "no carrier" and keeps its addresses
 #   flap HOST [SECONDS]      pull, wait (default 1), plug in
@@ -88,7 +89,7 @@ parse() {
         esac
         shift
         ;;
-      exec | ssh | delay | self-test | --inside)
+      exec | ssh | delay | self-test | matrix | --inside)
         words+=("$@")
         break
         ;;
@@ -216,6 +217,7 @@ main() {
     status) status ;;
     probe) probe ;;
     self-test) exec "$here/netlab/test.sh" "${@:2}" ;;
+    matrix) exec "$here/netlab/matrix.py" "${@:2}" ;;
     link) fault 1 && set_link "$2" "$3" ;;
     flap)
       fault 0

@@ -216,7 +216,8 @@ step_netlab() {
   said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
   ci/netlab.sh self-test || return
   RUSTMX_TEST_NETLAB=$root/ci/netlab.sh cargo test -p rustmx --test network hosts:: || return
-  mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf
+  mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
+  mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }
 
 # ---- running them ----

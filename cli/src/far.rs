@@ -3,6 +3,7 @@
 use crate::node::Node;
 use crate::report::time;
 use rustmx::Config;
+use rustmx::domain::Told;
 use rustmx::select::Selection;
 use rustmx::select::model::Model;
 use rustmx::select::network::{FarTable, RowCost, tables};
@@ -91,7 +92,7 @@ struct Address {
 /// All that decides how messages to other hosts go.
 #[derive(Serialize)]
 pub(crate) struct Network {
-    address: Option<Address>,
+    addresses: Vec<Address>,
     tables: Vec<Table>,
 }
 
@@ -103,21 +104,21 @@ impl Network {
             let model = table.link.as_ref().and_then(|link| standing.profile()?.link(link));
             Table::of(table.link.as_deref(), &table.selection, model, config)
         };
-        let address = Node::open(config, false).ok().and_then(|node| node.address());
-        let address = address.map(|(place, interface, why)| Address { ip: place.ip.to_string(), interface, why });
-        Network { address, tables: all.iter().map(table).collect() }
+        let told = Node::open(config, false).map_or(Vec::new(), |node| node.addresses());
+        let address = |Told { ip, interface, why, .. }| Address { ip: ip.to_string(), interface, why };
+        Network { addresses: told.into_iter().map(address).collect(), tables: all.iter().map(table).collect() }
     }
 }
 
 /// As people read it.
 impl fmt::Display for Network {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.address {
-            None => writeln!(out, "  other hosts do not reach this one (FI_RUSTMX_TCP, FI_RUSTMX_IFACE)")?,
-            Some(Address { ip, interface, why }) => {
-                let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
-                writeln!(out, "  they reach this host at {ip}{by} ({why})")?;
-            }
+        if self.addresses.is_empty() {
+            writeln!(out, "  other hosts do not reach this one (FI_RUSTMX_TCP, FI_RUSTMX_IFACE)")?;
+        }
+        for Address { ip, interface, why } in &self.addresses {
+            let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
+            writeln!(out, "  they reach this host at {ip}{by} ({why})")?;
         }
         for table in &self.tables {
             match &table.link {

@@ -4,9 +4,9 @@
 
 use crate::Failure;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustmx::domain::Told;
 use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
-use rustmx::transport::Place;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
     UserCtx, UserSeg,
@@ -130,9 +130,9 @@ impl Node {
         Ok(self.domain.ep_name(self.ep)?.to_string())
     }
 
-    /// Where other hosts reach it, by which interface, and why there.
-    pub fn address(&self) -> Option<(Place, Option<String>, String)> {
-        self.domain.ep_address(self.ep).ok().flatten()
+    /// Where other hosts reach it, and why there.
+    pub fn addresses(&self) -> Vec<Told> {
+        self.domain.ep_addresses(self.ep).unwrap_or_default()
     }
 
     /// A handle for the endpoint of a name.

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import record
-from launch import CORES, Elsewhere, LIBRARY_DIR, TARGET, Unusable, WORK, apart, build, carried, run
+from launch import CORES, Elsewhere, TARGET, Unusable, WORK, apart, build, carried, run, selected
 from record import Case
 
 NAME = "fabtests"
@@ -74,7 +74,7 @@ def libfabric():
 
 def environment(transport):
     if transport == "rustmx":
-        return {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARY_DIR)}
+        return selected()
     return {}
 
 

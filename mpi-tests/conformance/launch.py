@@ -17,8 +17,16 @@ VENVS = TARGET / "venv"
 WORK = TARGET / "conformance"
 LIBRARY_DIR = Path(os.environ.get("CONFORMANCE_LIB_DIR", TARGET / "release"))
 CORES = len(os.sched_getaffinity(0))
+# `--network`: every peer is reached by TCP, also on this machine.
+NETWORK = "CONFORMANCE_NETWORK" in os.environ
 BEAT = 15  # seconds between two progress lines
 LOOK = 4  # seconds between two looks for ranks that run too long
+
+
+def selected():
+    """What selects rustmx."""
+    env = {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARY_DIR)}
+    return env | {"FI_RUSTMX_SHM": "0"} if NETWORK else env
 
 
 class Unusable(Exception):
@@ -33,7 +41,7 @@ def environment(mpi, transport):
     """What selects the transport (rustmx, tcp, native) under this MPI."""
     env = {}
     if transport == "rustmx":
-        env |= {"FI_PROVIDER": "rustmx", "FI_PROVIDER_PATH": str(LIBRARY_DIR)}
+        env |= selected()
     elif transport == "tcp":
         env["FI_PROVIDER"] = "tcp"
         if mpi.startswith("ompi"):

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
-from launch import ROOT, WORK, LIBRARY_DIR
+from launch import ROOT, WORK, LIBRARY_DIR, NETWORK
 
 HERE = Path(__file__).resolve().parent
-KEPT = WORK / "results"
+SHARED_MEMORY = WORK / "results"
+KEPT = WORK / "results-network" if NETWORK else SHARED_MEMORY
 
 # pass, fail; notrun: the suite itself refused (the provider does not offer what the test needs);
 # excluded: listed in an exclude file, with the reason; elsewhere: fails over the baseline as well.
@@ -49,7 +50,15 @@ def place(suite, part, transport):
 
 
 def load(suite, part, transport):
-    path = place(suite, part, transport)
+    return read(place(suite, part, transport))
+
+
+def by_shared_memory(suite, part):
+    """What rustmx did last where peers of one machine share memory."""
+    return read(SHARED_MEMORY / place(suite, part, "rustmx").relative_to(KEPT))
+
+
+def read(path):
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -143,7 +152,7 @@ def line(record):
     return f"{record['suite']} {record['part']}{transport}: {sums([record])}"
 
 
-def difference(suite, part, ours, theirs):
+def difference(ours, theirs):
     """What one of two records passes and the other does not."""
     results = [{c["name"]: c["result"] for c in record["cases"]} for record in (ours, theirs)]
     lines = []

@@ -146,8 +146,8 @@ table! {
         copy_thread_min: Kind::Bytes, 4 << 20, 64 << 10, 1 << 30;
     }
     texts {
-        /// The interface by which other hosts reach this one, by its name or one of its addresses.
-        iface: Iface, "nothing (the best one), an interface's name, or an address";
+        /// The interface by which other hosts reach this one, by its name or one of its addresses; behind @ the address of a router that passes on what comes for our ports.
+        iface: Iface, "nothing (the best ones), an interface's name or an address, or one of these before an @ and another address";
         /// Ports to listen at for other hosts, and to call them from.
         port_range: PortRange, "nothing (any), or first-last";
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.

@@ -59,7 +59,7 @@ mod shared;
 mod sleep;
 
 pub use deferred::{Deferral, Tell, Work};
-pub use explain::{Movement, Plan, Telling, lending};
+pub use explain::{Movement, Plan, Telling, Told, lending};
 pub use sleep::Nap;
 
 use deferred::Deferred;

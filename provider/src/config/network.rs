@@ -1,29 +1,46 @@
 //! Which interface and which ports are used for other hosts: the values of `FI_RUSTMX_IFACE` and `FI_RUSTMX_PORT_RANGE`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// An interface's name or one of its addresses; nothing: the best one.
+/// An interface's name or one of its addresses, and the address that others are told instead, if it is another one; nothing: the best ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Iface(Option<String>);
+pub struct Iface {
+    name: Option<String>,
+    announced: Option<IpAddr>,
+}
 
 impl Iface {
-    /// Reads the value. Whether there is such an interface is seen when an endpoint opens.
+    /// Reads `name`, `name@address` or `@address`. Whether there is such an interface is seen when an endpoint opens.
     pub fn parse(text: &str) -> (Iface, Vec<String>) {
-        let name = text.trim();
-        (Iface((!name.is_empty()).then(|| name.to_owned())), Vec::new())
+        let (name, announced) = text.split_once('@').map_or((text, None), |(name, address)| (name, Some(address.trim())));
+        let name = Some(name.trim()).filter(|n| !n.is_empty()).map(str::to_owned);
+        match announced.map(str::parse) {
+            None => (Iface { name, announced: None }, Vec::new()),
+            Some(Ok(address)) => (Iface { name, announced: Some(address) }, Vec::new()),
+            Some(Err(_)) => {
+                (Iface { name, announced: None }, vec![format!("`{text}`: behind @ stands an address, such as eth0@203.0.113.7")])
+            }
+        }
     }
 
-    /// What the user wrote.
+    /// The interface, or its address.
     pub fn name(&self) -> Option<&str> {
-        self.0.as_deref()
+        self.name.as_deref()
+    }
+
+    /// The address that others are told: of a router, which passes on to us what comes for our ports.
+    pub fn announced(&self) -> Option<IpAddr> {
+        self.announced
     }
 }
 
 /// As a user would write it.
 impl fmt::Display for Iface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_deref().unwrap_or_default())
+        f.write_str(self.name().unwrap_or_default())?;
+        self.announced.map_or(Ok(()), |address| write!(f, "@{address}"))
     }
 }
 
@@ -79,5 +96,11 @@ mod tests {
         }
         assert_eq!(Iface::parse(" eth0 ").0.name(), Some("eth0"));
         assert_eq!(Iface::parse("").0, Iface::default());
+        for text in ["eth0", "eth0@203.0.113.7", "@fd00::1", "10.0.0.1@203.0.113.7"] {
+            let (iface, complaints) = Iface::parse(text);
+            assert_eq!((iface.to_string().as_str(), complaints.len()), (text, 0));
+        }
+        assert_eq!(Iface::parse("eth0@203.0.113.7").0.announced(), "203.0.113.7".parse().ok());
+        assert_eq!((Iface::parse("eth0@router").1.len(), Iface::parse("eth0@router").0.name()), (1, Some("eth0")));
     }
 }

@@ -1,10 +1,9 @@
 //! What the domain tells about itself: counters, and how an operation would go (`capi` hands both to C, see `include/`).
 
 use super::Domain;
-pub use crate::endpoint::{Movement, Plan, Telling, lending};
+pub use crate::endpoint::{Movement, Plan, Telling, Told, lending};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
-use crate::transport::Place;
 use crate::types::{Addr, EpId};
 
 impl Domain {
@@ -24,12 +23,12 @@ impl Domain {
         Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.history(telling))
     }
 
-    /// Where others reach an endpoint, by which interface if that is known, and why there; `None`: other hosts do not.
+    /// Where other hosts reach an endpoint, best first, and why there; empty: they do not.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such endpoint.
-    pub fn ep_address(&self, ep: EpId) -> Result<Option<(Place, Option<String>, String)>> {
-        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.address())
+    pub fn ep_addresses(&self, ep: EpId) -> Result<Vec<Told>> {
+        Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.addresses())
     }
 
     /// What the open endpoints did so far, together.

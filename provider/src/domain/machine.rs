@@ -6,9 +6,9 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::log::Log;
 use crate::mem::shared::SharedMem;
-use crate::peer::name::Name;
+use crate::peer::name::{Addresses, Name};
 use crate::shm::{bell, segment};
-use crate::sys::interfaces::{self, Interface};
+use crate::sys::interfaces;
 use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
@@ -25,6 +25,7 @@ pub struct Machine {
     oversight: Oversight,
     network: bool,
     iface: Option<String>,
+    announced: Option<IpAddr>,
     terms: Terms,
     log: Log,
 }
@@ -37,6 +38,7 @@ impl Machine {
             oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
+            announced: config.iface.announced(),
             terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
             log,
         }
@@ -47,38 +49,36 @@ impl Machine {
         Machine { oversight, ..self }
     }
 
-    /// The address that others are told: that of the service, of the interface that the user names, or the best.
-    fn address(&self, name: &Name) -> Result<(IpAddr, u32), Error> {
+    /// The addresses that others are told, best first: that of the service, that of the interface that the user names, or the best ones.
+    fn addresses(&self, name: &Name) -> Result<Addresses, Error> {
         if let Some(service) = name.service().filter(|s| !s.ip.is_unspecified()) {
-            return Ok((service.ip, service.scope_id));
+            return Ok([(service.ip, service.scope_id)].into_iter().collect());
         }
         let all = interfaces::all();
-        let wanted = |i: &&Interface| self.iface.as_ref().is_none_or(|w| i.name == *w || i.ip.to_string() == *w);
-        match all.iter().find(wanted) {
-            Some(found) => Ok((found.ip, found.scope_id)),
-            None => match &self.iface {
-                Some(iface) => {
-                    let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
-                    self.log.warn(|| {
-                        format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", "))
-                    });
-                    Err(Error::Invalid)
-                }
-                None => Ok((IpAddr::from([127, 0, 0, 1]), 0)),
-            },
+        let Some(iface) = &self.iface else {
+            let best = interfaces::worth_telling(&all).map(|i| (i.ip, i.scope_id)).collect::<Addresses>();
+            return Ok(if best.is_empty() { [(IpAddr::from([127, 0, 0, 1]), 0)].into_iter().collect() } else { best });
+        };
+        if let Some(found) = all.iter().find(|i| i.name == *iface || i.ip.to_string() == *iface) {
+            return Ok([(found.ip, found.scope_id)].into_iter().collect());
         }
+        let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
+        self.log.warn(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+        Err(Error::Invalid)
     }
 
     fn open_network(&self, name: &Name) -> Result<Option<(Tcp, Place)>, Error> {
         if !self.network {
             return Ok(None);
         }
-        let (ip, scope_id) = self.address(name)?;
-        let terms = Terms { ip: self.iface.as_ref().map(|_| (ip, scope_id)), ..self.terms.clone() };
+        let addresses = self.addresses(name)?;
+        let (ip, _) = addresses[0];
+        let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), ..self.terms.clone() };
+        let addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
         let port = name.service().map_or(0, |s| s.port);
         match Tcp::open(terms, port, host::random()) {
             Ok(tcp) => {
-                let place = Place { ip, scope_id, port: tcp.port() };
+                let place = Place { addresses, port: tcp.port() };
                 Ok(Some((tcp, place)))
             }
             Err(why) if self.shm && (port == 0 || ip.is_loopback()) => {
@@ -102,7 +102,10 @@ impl Venue for Machine {
         let network = self.open_network(name)?;
         if let Some((tcp, place)) = &network {
             local.watch(tcp.as_fd()).map_err(|_| Error::NoResources)?;
-            self.log.info(|| format!("other hosts reach this endpoint at {} port {}", place.ip, place.port));
+            self.log.info(|| {
+                let addresses: Vec<String> = place.addresses.iter().map(|(ip, _)| ip.to_string()).collect();
+                format!("other hosts reach this endpoint at {} port {}", addresses.join(", "), place.port)
+            });
         }
         let (tcp, place) = network.unzip();
         let nested = tcp.is_some();
@@ -136,8 +139,8 @@ fn own_address(ip: IpAddr) -> bool {
 }
 
 impl Door for Doors {
-    fn place(&self) -> Option<Place> {
-        self.place
+    fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     fn reach(&self, name: &Name) -> Result<Reach, Error> {
@@ -155,6 +158,12 @@ impl Door for Doors {
             (Reach::Host, _) => self.local.call(name),
             (Reach::Network, Some(tcp)) => tcp.call(name, &self.log).map(|line| (line as Arc<dyn Line>, 0)),
             (Reach::Network, None) => Err(NoCall::Never(Error::Unreachable)),
+        }
+    }
+
+    fn give_up(&mut self, name: &Name) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.give_up(name, &self.log);
         }
     }
 

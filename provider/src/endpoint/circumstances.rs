@@ -9,7 +9,21 @@ use crate::config::Config;
 use crate::log::quoted;
 use crate::select::engines::{self, EngineUse};
 use crate::sys::{heap, interfaces};
-use crate::transport::{NotLendable, Place};
+use crate::transport::NotLendable;
+use std::net::IpAddr;
+
+/// An address of an endpoint that others are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The address.
+    pub ip: IpAddr,
+    /// The port there.
+    pub port: u16,
+    /// The interface that has it.
+    pub interface: Option<String>,
+    /// Why this one.
+    pub why: String,
+}
 
 /// A fact, for people and for programs.
 pub(super) struct Circumstance {
@@ -93,19 +107,22 @@ fn engine(engine: EngineUse, bytes: u64) -> Circumstance {
 }
 
 impl Endpoint {
-    /// The address that others are told, its interface, and why it is this one.
-    pub(crate) fn address(&self) -> Option<(Place, Option<String>, String)> {
-        let place = self.door.as_ref()?.place()?;
+    /// The addresses that others are told, best first, and why these.
+    pub(crate) fn addresses(&self) -> Vec<Told> {
+        let Some(place) = self.door.as_ref().and_then(|door| door.place()) else { return Vec::new() };
         let all = interfaces::all();
-        let found = interfaces::why(&all, place.ip);
-        let service = self.attr.service.is_some_and(|s| s.ip == place.ip);
-        let (interface, words) = found.map_or((None, "no interface has it".into()), |(i, why)| (Some(i.name.clone()), why));
-        let why = match self.config.iface.name() {
-            _ if service => format!("the program asked for it; {words}"),
-            Some(named) => format!("FI_RUSTMX_IFACE={named}; {words}"),
-            None => words,
+        let told = |ip: IpAddr| {
+            let service = self.attr.service.is_some_and(|s| s.ip == ip);
+            let (interface, words) =
+                interfaces::why(&all, ip).map_or((None, "no interface has it".into()), |(i, why)| (Some(i.name.clone()), why));
+            let why = match &self.config.iface {
+                _ if service => format!("the program asked for it; {words}"),
+                iface if iface.announced() == Some(ip) || iface.name().is_some() => format!("FI_RUSTMX_IFACE={iface}; {words}"),
+                _ => words,
+            };
+            Told { ip, port: place.port, interface, why }
         };
-        Some((place, interface, why))
+        place.addresses.iter().map(|(ip, _)| told(*ip)).collect()
     }
 
     /// All that there is to tell. `far`: there were peers on other hosts.
@@ -116,21 +133,20 @@ impl Endpoint {
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
         let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends];
-        if let Some((place, interface, why)) = self.address() {
+        all.extend(self.addresses().into_iter().map(|Told { ip, port, interface, why }| {
             let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
-            all.push(Circumstance {
+            Circumstance {
                 about: "address",
-                says: format!("other hosts reach this endpoint at {} port {}{by} ({why})", place.ip, place.port),
+                says: format!("other hosts reach this endpoint at {ip} port {port}{by} ({why})"),
                 members: format!(
-                    ",\"ip\":{},\"port\":{},\"interface\":{},\"why\":{}",
-                    quoted(&place.ip.to_string()),
-                    place.port,
+                    ",\"ip\":{},\"port\":{port},\"interface\":{},\"why\":{}",
+                    quoted(&ip.to_string()),
                     interface.map_or("null".into(), |name| quoted(&name)),
                     quoted(&why)
                 ),
                 used: far,
-            });
-        }
+            }
+        }));
         all
     }
 }

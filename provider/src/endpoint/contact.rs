@@ -68,7 +68,8 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         peer.reach = reach;
         if reach == Reach::Network && self.far.len() > 1 {
-            let link = links::Link::to(peer.name.ip(), peer.name.scope_id()).map(|link| link.to_string());
+            let link =
+                peer.name.addresses().first().and_then(|(ip, scope)| links::Link::to(*ip, *scope)).map(|link| link.to_string());
             let found = self.far.iter().position(|table| link.is_some() && table.link == link);
             peer.far = found.unwrap_or(0) as u8;
         }
@@ -174,8 +175,11 @@ impl Endpoint {
 
     /// A call is under way: looks at it again at the next look at the sockets.
     fn dial_soon(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
-        let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
+        let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return };
         if now >= deadline {
+            if let Some(door) = &mut self.door {
+                door.give_up(&name);
+            }
             self.depart(out, id, Error::TimedOut);
             return;
         }
@@ -323,8 +327,8 @@ impl Endpoint {
         ours
     }
 
-    /// Our call was given up for the peer's, which is on its way.
-    fn crossed(&mut self, out: &mut Out<'_>, id: PeerId, at: usize) {
+    /// Our call was given up: for the peer's, which is on its way, or for one to another of its addresses.
+    fn call_again(&mut self, out: &mut Out<'_>, id: PeerId, at: usize) {
         let peer = self.peers.get_mut(id);
         peer.lines.remove(at).forget();
         if matches!(peer.contact, Contact::Calling { .. }) {
@@ -406,7 +410,7 @@ impl Endpoint {
                 }
                 // Few at most: who lends too much is not heard any more.
                 Reply::Loan(loan, handed) => self.take_loan(out, id, &loan, handed.as_ref()),
-                Reply::Crossed => self.crossed(out, id, at),
+                Reply::Crossed | Reply::Elsewhere => self.call_again(out, id, at),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
                     return true;

@@ -39,7 +39,7 @@ mod shared;
 mod sleep;
 mod tally;
 
-pub use circumstances::lending;
+pub use circumstances::{Told, lending};
 pub use history::Telling;
 pub use plan::{Movement, Plan};
 pub use recv::RecvArgs;
@@ -274,7 +274,7 @@ impl Endpoint {
             contact::claim_service(service);
         }
         if let Some(place) = door.place() {
-            name = name.at(place.ip, place.scope_id, place.port);
+            name = name.at(&place.addresses, place.port);
         }
         if self.config.shm == 0 {
             name = name.network_only();

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!  0  4  "rmx" 0x02            magic and version of this format
-//!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port; bit 2: by the network only
+//!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port; bit 2: by the network only;
+//!                              bits 3 and 4: what the next 20 bytes but the port are
 //!  5  1  zero
-//!  6  2  port, network order   of the service, and of the TCP side; 0: none
+//!  6  2  port, network order   of the service, and of the TCP side at all addresses; 0: none
 //!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified
 //! 24  4  scope id, little endian
+//!  8 20  with bit 3            an IPv6 address of any scope, and the IPv4 address of the same endpoint
+//!  8 20  with bit 4            two to five IPv4 addresses, best first, then zeros
 //! 28  4  endpoint index        within its process
 //! 32  8  nonce                 random for each endpoint; 0 in a contact
 //! 40  8  host id               equal where abstract sockets reach; 0 in a contact
@@ -16,8 +19,9 @@
 //! same loopback address on another host has another one.
 
 use crate::error::{Error, Result};
+use smallvec::SmallVec;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Bytes of a name.
@@ -29,6 +33,13 @@ const MAGIC: [u8; 4] = *b"rmx\x02";
 const CONTACT: u8 = 1;
 const BY_PORT: u8 = 2;
 const NETWORK_ONLY: u8 = 4;
+const FAMILIES: u8 = 8;
+const FOURS: u8 = 16;
+/// IPv4 addresses that there is room for.
+const MOST_FOURS: usize = 5;
+
+/// Addresses of one endpoint, best first, each with the scope that a link-local IPv6 one has *on its host*, else 0.
+pub type Addresses = SmallVec<[(IpAddr, u32); MOST_FOURS]>;
 
 /// What tells endpoints apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,8 +89,11 @@ impl Name {
     /// Reads a name that came from outside.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not exactly a name of this format and version.
+    /// [`Error::Version`] if it is one of another version's, else [`Error::Invalid`] if it is not exactly a name of this format.
     pub fn from_bytes(b: &[u8]) -> Result<Name> {
+        if b.len() > 3 && b[..3] == MAGIC[..3] && b[3] != MAGIC[3] {
+            return Err(Error::Version);
+        }
         let b: &[u8; NAME_LEN] = b.try_into().map_err(|_| Error::Invalid)?;
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
@@ -97,14 +111,40 @@ impl Name {
         };
         let contact = name.is_contact();
         let sound = b[..4] == MAGIC
-            && name.flags & !(CONTACT | BY_PORT | NETWORK_ONLY) == 0
+            && name.flags & !(CONTACT | BY_PORT | NETWORK_ONLY | FAMILIES | FOURS) == 0
             && b[5] == 0
             && (name.nonce == 0) == contact
             && (name.host == 0) == contact
             && (name.takes_memory() || !contact)
             && (name.table == 0 || !contact)
-            && (name.flags & BY_PORT == 0 || name.port != 0);
+            && (name.flags & BY_PORT == 0 || name.port != 0)
+            && name.has_sound_addresses();
         if sound { Ok(name) } else { Err(Error::Invalid) }
+    }
+
+    /// Whether the 20 bytes are what the flags say, in the one way in which they can be written.
+    fn has_sound_addresses(&self) -> bool {
+        match self.flags & (FAMILIES | FOURS) {
+            0 => true,
+            _ if self.is_contact() || self.port == 0 => false,
+            FAMILIES => {
+                self.ip.to_ipv4_mapped().is_none() && !self.ip.is_unspecified() && self.scope_id != 0 && !is_local(&self.ip)
+            }
+            FOURS => {
+                let fours = self.fours();
+                let count = fours.iter().take_while(|ip| !ip.is_unspecified()).count();
+                let distinct = (0..count).all(|i| !fours[..i].contains(&fours[i]));
+                count >= 2 && distinct && fours[count..].iter().all(Ipv4Addr::is_unspecified)
+            }
+            _ => false,
+        }
+    }
+
+    fn fours(&self) -> [Ipv4Addr; MOST_FOURS] {
+        let mut bytes = [0; 4 * MOST_FOURS];
+        bytes[..16].copy_from_slice(&self.ip.octets());
+        bytes[16..].copy_from_slice(&self.scope_id.to_le_bytes());
+        std::array::from_fn(|i| [0, 1, 2, 3].map(|k| bytes[4 * i + k]).into())
     }
 
     /// The 56 bytes.
@@ -152,14 +192,48 @@ impl Name {
         Name { flags: self.flags | NETWORK_ONLY, ..self }
     }
 
-    /// The same endpoint, which other hosts find at this address and port.
-    pub fn at(self, ip: IpAddr, scope_id: u32, port: u16) -> Name {
-        Name { ip: v6(ip), scope_id, port, ..self }
+    /// The same endpoint, which other hosts find at this port of these addresses, best first. There is room for one IPv6 address of
+    /// any scope and one IPv4 address, or for five IPv4 addresses, or for a single address of any kind: the first ones that fit are kept.
+    pub fn at(self, addresses: &[(IpAddr, u32)], port: u16) -> Name {
+        let fours = addresses.iter().filter_map(|(ip, _)| match ip.to_canonical() {
+            IpAddr::V4(ip) if !ip.is_unspecified() => Some(ip),
+            _ => None,
+        });
+        let mut distinct: SmallVec<[Ipv4Addr; MOST_FOURS]> = SmallVec::new();
+        fours.for_each(|ip| {
+            if distinct.len() < MOST_FOURS && !distinct.contains(&ip) {
+                distinct.push(ip)
+            }
+        });
+        let six = addresses.iter().find_map(|(ip, scope)| match ip.to_canonical() {
+            IpAddr::V6(ip) if *scope == 0 && !ip.is_unspecified() && !is_local(&ip) => Some(ip),
+            _ => None,
+        });
+        let name = Name { flags: self.flags & !(FAMILIES | FOURS), port, ..self };
+        match (six, distinct.as_slice(), addresses.first()) {
+            (Some(six), [four, ..], _) if port != 0 => {
+                Name { flags: name.flags | FAMILIES, ip: six, scope_id: u32::from_le_bytes(four.octets()), ..name }
+            }
+            (None, [_, _, ..], _) if port != 0 => {
+                let mut bytes = [0; 4 * MOST_FOURS];
+                distinct.iter().enumerate().for_each(|(i, ip)| bytes[4 * i..4 * i + 4].copy_from_slice(&ip.octets()));
+                let (mut ip, mut last) = ([0; 16], [0; 4]);
+                ip.copy_from_slice(&bytes[..16]);
+                last.copy_from_slice(&bytes[16..]);
+                Name { flags: name.flags | FOURS, ip: ip.into(), scope_id: u32::from_le_bytes(last), ..name }
+            }
+            (_, _, Some(&(ip, scope_id))) => Name { ip: v6(ip), scope_id, ..name },
+            (_, _, None) => Name { ip: Ipv6Addr::UNSPECIFIED, scope_id: 0, ..name },
+        }
     }
 
-    /// Scope of a link-local IPv6 address, else 0.
-    pub fn scope_id(&self) -> u32 {
-        self.scope_id
+    /// The addresses at which other hosts find it, best first: IPv4 before IPv6, which fewer networks carry.
+    pub fn addresses(&self) -> Addresses {
+        match self.flags & (FAMILIES | FOURS) {
+            FAMILIES => [(IpAddr::from(self.scope_id.to_le_bytes()), 0), (self.ip.into(), 0)].into_iter().collect(),
+            FOURS => self.fours().into_iter().filter(|ip| !ip.is_unspecified()).map(|ip| (ip.into(), 0)).collect(),
+            _ => [(IpAddr::V6(self.ip).to_canonical(), self.scope_id)].into_iter().collect(),
+        }
     }
 
     /// The abstract socket that its endpoint listens at.
@@ -186,15 +260,21 @@ impl Name {
         self.port
     }
 
-    /// Address, IPv4 where it is one.
+    /// Its best address, IPv4 where it is one.
     pub fn ip(&self) -> IpAddr {
-        IpAddr::V6(self.ip).to_canonical()
+        self.addresses()[0].0
     }
 
     /// The address to listen at that this name stands for, if it has one.
     pub fn service(&self) -> Option<Service> {
-        (self.flags & BY_PORT != 0).then(|| Service { ip: self.ip(), scope_id: self.scope_id, port: self.port })
+        let (ip, scope_id) = self.addresses()[0];
+        (self.flags & BY_PORT != 0).then_some(Service { ip, scope_id, port: self.port })
     }
+}
+
+/// Whether an address means something on one link only.
+fn is_local(ip: &Ipv6Addr) -> bool {
+    ip.is_unicast_link_local()
 }
 
 fn v6(ip: IpAddr) -> Ipv6Addr {
@@ -205,14 +285,17 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// `rustmx://ADDRESS[%SCOPE]:PORT[+][-][#INDEX/NONCE@HOST/TABLE]`: `+` if it listens by port, `-` if by the network only.
+/// `rustmx://ADDRESS[%SCOPE][,ADDRESS]…:PORT[+][-][#INDEX/NONCE@HOST/TABLE]`: `+` if it listens by port, `-` if by the network only.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rustmx://")?;
-        match self.ip() {
-            IpAddr::V4(ip) => write!(f, "{ip}")?,
-            IpAddr::V6(ip) if self.scope_id != 0 => write!(f, "[{ip}%{}]", self.scope_id)?,
-            IpAddr::V6(ip) => write!(f, "[{ip}]")?,
+        for (i, address) in self.addresses().into_iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match address {
+                (IpAddr::V4(ip), _) => write!(f, "{comma}{ip}")?,
+                (IpAddr::V6(ip), 0) => write!(f, "{comma}[{ip}]")?,
+                (IpAddr::V6(ip), scope) => write!(f, "{comma}[{ip}%{scope}]")?,
+            }
         }
         write!(f, ":{}", self.port)?;
         if self.is_contact() {
@@ -228,6 +311,14 @@ impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
+}
+
+fn address(text: &str) -> Option<(IpAddr, u32)> {
+    let Some(v6) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
+        return Some((IpAddr::V4(text.parse().ok()?), 0));
+    };
+    let (ip, scope) = v6.split_once('%').map_or((v6, Some(0)), |(ip, scope)| (ip, scope.parse().ok()));
+    Some((IpAddr::V6(ip.parse().ok()?).to_canonical(), scope?))
 }
 
 impl FromStr for Name {
@@ -250,15 +341,10 @@ impl FromStr for Name {
                 None => (port, false),
             };
             let port: u16 = port.parse().ok()?;
-            let (ip, scope_id) = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
-                Some(v6) => match v6.split_once('%') {
-                    Some((ip, scope)) => (ip.parse::<Ipv6Addr>().ok()?.into(), scope.parse().ok()?),
-                    None => (v6.parse::<Ipv6Addr>().ok()?.into(), 0),
-                },
-                None => (IpAddr::V4(host.parse().ok()?), 0),
-            };
+            let addresses = host.split(',').map(address).collect::<Option<Addresses>>()?;
+            let (ip, scope_id) = *addresses.first()?;
             let Some(identity) = identity else {
-                return (port != 0 && !by_port && !only).then(|| Name::contact(ip, scope_id, port));
+                return (port != 0 && !by_port && !only && addresses.len() == 1).then(|| Name::contact(ip, scope_id, port));
             };
             let (index, rest) = identity.split_once('/')?;
             let (nonce, rest) = rest.split_once('@')?;
@@ -273,7 +359,8 @@ impl FromStr for Name {
                 host: u64::from_str_radix(host, 16).ok()?,
                 table: u64::from_str_radix(table, 16).ok()?,
             };
-            Name::from_bytes(&name.to_bytes()).ok()
+            let name = if addresses.len() > 1 { name.at(&addresses, port) } else { name };
+            Name::from_bytes(&name.to_bytes()).ok().filter(|name| addresses.len() == 1 || name.addresses() == addresses)
         }
         parts(text).ok_or(Error::Invalid)
     }
@@ -294,9 +381,31 @@ mod tests {
                 }
                 let service = by_port.then_some(Service { ip, scope_id, port });
                 let name = Name::new(nonce | 1, index, host | 1, service);
-                let name = if index & 1 == 0 { name } else { name.at(ip, scope_id, port) };
+                let more = (0..host % 7).map(|i| (IpAddr::from((index ^ i as u32 | 1).to_le_bytes()), 0));
+                let addresses: Vec<_> = more.chain([(ip, scope_id)]).collect();
+                let name = if index & 1 == 0 { name } else { name.at(&addresses, port) };
                 if index & 2 == 0 { name } else { name.network_only() }
             })
+    }
+
+    fn kept(addresses: &[&str]) -> Vec<String> {
+        let addresses: Vec<_> = addresses.iter().map(|a| address(a).expect("an address")).collect();
+        Name::new(1, 0, 1, None).at(&addresses, 9).addresses().iter().map(|(ip, scope)| format!("{ip}%{scope}")).collect()
+    }
+
+    #[test]
+    fn as_many_addresses_as_there_is_room_for() {
+        assert_eq!(kept(&["10.0.0.1"]), ["10.0.0.1%0"]);
+        assert_eq!(kept(&["10.0.0.1", "10.0.0.1"]), ["10.0.0.1%0"]);
+        assert_eq!(kept(&["10.0.0.1", "[fe80::1%3]"]), ["10.0.0.1%0"]);
+        assert_eq!(kept(&["[fe80::1%3]", "10.0.0.1"]), ["fe80::1%3"]);
+        assert_eq!(kept(&["[fd00::1]", "[fd00::2]"]), ["fd00::1%0"]);
+        assert_eq!(kept(&["[fd00::1]", "10.0.0.1", "10.0.0.2", "[fd00::2]"]), ["10.0.0.1%0", "fd00::1%0"]);
+        assert_eq!(kept(&["10.0.0.1", "10.0.0.2", "0.0.0.0", "10.0.0.3"]), ["10.0.0.1%0", "10.0.0.2%0", "10.0.0.3%0"]);
+        let many: Vec<String> = (1..9).map(|i| format!("10.0.0.{i}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(kept(&many), ["10.0.0.1%0", "10.0.0.2%0", "10.0.0.3%0", "10.0.0.4%0", "10.0.0.5%0"]);
+        assert_eq!(kept(&[]), ["::%0"]);
     }
 
     proptest! {
@@ -307,8 +416,8 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_or_sound(mut bytes in proptest::collection::vec(any::<u8>(), 40..56), good in any::<bool>()) {
-            if good && bytes.len() >= 4 { bytes[..4].copy_from_slice(&MAGIC); }
+        fn garbage_is_refused_or_sound(mut bytes in proptest::collection::vec(any::<u8>(), 40..=56), good in any::<bool>()) {
+            if good && bytes.len() >= 6 { bytes[..4].copy_from_slice(&MAGIC); bytes[4] &= 31; bytes[5] = 0; }
             if let Ok(n) = Name::from_bytes(&bytes) {
                 prop_assert_eq!(&n.to_bytes()[..], &bytes[..]);
             }

@@ -38,11 +38,7 @@ const BRIDGES: [&str; 8] = ["docker", "br-", "virbr", "cni", "podman", "lxcbr", 
 /// How well an address serves, less is better: interfaces with a default route before others; cards, bridges, tunnels, loopback;
 /// addresses of any scope before link-local ones; IPv4 first, which every host of a mixed job has.
 fn rank(interface: &Interface) -> (Kind, bool, bool, bool) {
-    let local = match interface.ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    (interface.kind, local, !interface.has_default_route, interface.ip.is_ipv6())
+    (interface.kind, interface.is_link_local(), !interface.has_default_route, interface.ip.is_ipv6())
 }
 
 /// All addresses, best first.
@@ -68,6 +64,24 @@ pub fn all() -> Vec<Interface> {
         .collect();
     all.sort_by_key(rank);
     all
+}
+
+/// Of all addresses, best first, those that others may be told: of the best kind that there is, and link-local ones only if there is nothing else
+/// of that kind. The others would be tried in vain at best; at worst somebody else has them, too, as that of the bridge of container managers.
+pub fn worth_telling(all: &[Interface]) -> impl Iterator<Item = &Interface> {
+    let best = all.first();
+    let alike = move |i: &&Interface| best.is_some_and(|b| b.kind == i.kind && b.is_link_local() == i.is_link_local());
+    all.iter().filter(alike)
+}
+
+impl Interface {
+    /// Whether its address means something on one link only.
+    pub fn is_link_local(&self) -> bool {
+        match self.ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        }
+    }
 }
 
 impl Interface {
@@ -181,6 +195,33 @@ mod tests {
         assert_eq!(told(&all, "127.0.0.1").as_deref(), Some("lo: for this host only, not the best of 2 addresses"));
         assert_eq!(told(&all[1..], "127.0.0.1").as_deref(), Some("lo: for this host only, the only address that is up"));
         assert_eq!(told(&all, "192.0.2.2"), None);
+    }
+
+    #[test]
+    fn others_are_told_what_may_lead_here() {
+        let at = |name: &str, ip: &str, kind| Interface {
+            name: name.into(),
+            ip: ip.parse().expect("ip"),
+            scope_id: 0,
+            kind,
+            has_default_route: false,
+        };
+        let mut all = vec![
+            at("lo", "127.0.0.1", Kind::Loopback),
+            at("docker0", "172.17.0.1", Kind::Bridge),
+            at("eth0", "fe80::1", Kind::Card),
+        ];
+        let told = |all: &mut Vec<Interface>| {
+            all.sort_by_key(rank);
+            worth_telling(all).map(|i| i.ip.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&mut all), ["fe80::1"]);
+        all.push(at("eth0", "fd00::1", Kind::Card));
+        all.push(at("eth1", "10.0.0.1", Kind::Card));
+        assert_eq!(told(&mut all), ["10.0.0.1", "fd00::1"]);
+        assert_eq!(told(&mut all[..0].to_vec()), [""; 0]);
+        all.retain(|i| i.kind != Kind::Card);
+        assert_eq!(told(&mut all), ["172.17.0.1"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod fork;
 pub mod heap;
 pub mod host;
 pub mod interfaces;
+pub mod limits;
 pub mod links;
 pub mod machine;
 pub mod membarrier;

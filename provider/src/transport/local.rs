@@ -198,7 +198,7 @@ impl Local {
             }
             // Nobody wakes, or lends, before it has said hello.
             Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),
-            Reply::Ended | Reply::Nothing | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed => {}
+            Reply::Ended | Reply::Nothing | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed | Reply::Elsewhere => {}
         }
     }
 }

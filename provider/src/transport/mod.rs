@@ -18,7 +18,7 @@ pub use crate::cache::own::{Lendable, NotLendable};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
-use crate::peer::name::Name;
+use crate::peer::name::{Addresses, Name};
 use crate::shm::{bell, segment};
 use crate::sys::backing::Why;
 use crate::sys::memfd;
@@ -28,7 +28,6 @@ use crate::wire::hello::{Hello, Refusal};
 use crate::wire::loan::Loan;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Where endpoints meet.
@@ -54,12 +53,10 @@ pub enum Reach {
 }
 
 /// Where an endpoint listens for other hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The address that others are told.
-    pub ip: IpAddr,
-    /// Scope of a link-local IPv6 address, else 0.
-    pub scope_id: u32,
+    /// The addresses that others are told, best first.
+    pub addresses: Addresses,
     /// Port.
     pub port: u16,
 }
@@ -67,7 +64,7 @@ pub struct Place {
 /// The place of one endpoint at the venue. Dropped, it is closed.
 pub trait Door: Send {
     /// Where it listens for other hosts; `None` if it does not.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<&Place> {
         None
     }
 
@@ -82,6 +79,9 @@ pub trait Door: Send {
     /// # Errors
     /// [`NoCall`]; nothing happened.
     fn call(&mut self, name: &Name, reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall>;
+
+    /// The time for a [call](Self::call) of `name` is up: says what was tried, and gives it up.
+    fn give_up(&mut self, _name: &Name) {}
 
     /// One turn of what needs system calls for each message. Returns how much there was. `now` as in [`poll`](Self::poll), perhaps some turns old.
     fn turn(&mut self, _now: u64, _events: &mut Vec<Event>) -> usize {
@@ -333,6 +333,8 @@ pub enum Reply {
     Landed(u32),
     /// It has called, too, and that call counts.
     Crossed,
+    /// It is not whom we called; its name has other addresses, and a further call tries these.
+    Elsewhere,
     /// It does not want us, or cannot be used.
     Refused(Error),
     /// It is gone.

@@ -97,6 +97,14 @@ impl Hello {
         bytes.iter().zip(MAGIC).all(|(is, should)| *is == should)
     }
 
+    /// The version that a hello of another one is of.
+    pub fn foreign(bytes: &[u8]) -> Option<u32> {
+        match Hello::parse(bytes) {
+            Err(BadHello::Version(version)) => Some(version),
+            _ => None,
+        }
+    }
+
     /// Validates a message that came in.
     pub fn parse(bytes: &[u8]) -> Result<Hello, BadHello> {
         let hello = Hello::read_from_bytes(bytes).map_err(|_| BadHello::Malformed)?;

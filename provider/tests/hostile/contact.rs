@@ -99,9 +99,13 @@ fn role() {
     let until = Deadline::new(10);
     loop {
         match local::receive(&impostor.fd) {
-            Reply::Nothing | Reply::Wake | Reply::Loan(..) | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed => {
-                until.check(|| "no answer".into())
-            }
+            Reply::Nothing
+            | Reply::Wake
+            | Reply::Loan(..)
+            | Reply::Left(_)
+            | Reply::Landed(_)
+            | Reply::Crossed
+            | Reply::Elsewhere => until.check(|| "no answer".into()),
             Reply::Greeting(_) => return process::say("welcomed"),
             Reply::Refused(_) | Reply::Ended => return process::say("turned away"),
         }

@@ -115,7 +115,13 @@ fn hellos_that_are_none() {
             loop {
                 scene.turns(10);
                 match local::receive(&fd) {
-                    Reply::Nothing | Reply::Wake | Reply::Loan(..) | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed => {}
+                    Reply::Nothing
+                    | Reply::Wake
+                    | Reply::Loan(..)
+                    | Reply::Left(_)
+                    | Reply::Landed(_)
+                    | Reply::Crossed
+                    | Reply::Elsewhere => {}
                     Reply::Refused(e) => {
                         refused =
                             e != Error::Version || what.contains("version") || what.contains("refusal") || what.contains("noise")

@@ -59,9 +59,13 @@ impl Liar {
                     self.bell = Some(Bell::new(g.bell.bell().expect("the victim's bell")));
                     return;
                 }
-                Reply::Nothing | Reply::Wake | Reply::Loan(..) | Reply::Left(_) | Reply::Landed(_) | Reply::Crossed => {
-                    until.check(|| "no answer".into())
-                }
+                Reply::Nothing
+                | Reply::Wake
+                | Reply::Loan(..)
+                | Reply::Left(_)
+                | Reply::Landed(_)
+                | Reply::Crossed
+                | Reply::Elsewhere => until.check(|| "no answer".into()),
                 Reply::Refused(e) => panic!("refused: {e}"),
                 Reply::Ended => panic!("no answer"),
             }

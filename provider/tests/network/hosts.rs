@@ -1,9 +1,11 @@
 //! Peers on different hosts of the laboratory (`ci/netlab.sh`, which `RUSTMX_TEST_NETLAB` names; it needs root): one is cut off in silence, its
-//! process and its kernel live on and know nothing.
+//! process and its kernel live on and know nothing; hosts of different families, with two cards, without addresses, behind routers.
 
 use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
-use rustmx::{Config, Error, Name, OpFlags};
+use crate::scene::open;
+use rustmx::config::network::{Iface, PortRange};
+use rustmx::{CompFlags, Config, Error, Name, OpFlags};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -19,10 +21,24 @@ fn lab(words: &[&str]) {
 }
 
 fn on(host: &str, words: &str) -> Copy {
+    on_by(&["exec", host], words)
+}
+
+/// A command on a host; what it said.
+fn run_on(host: &str, script: &str) -> String {
+    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
+    let done =
+        Command::new(lab).args(["exec", host, "sh", "-ec", script]).env("NETLAB", LAB).output().expect("the laboratory runs");
+    assert!(done.status.success(), "{host}: {script}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim().into()
+}
+
+/// This program in a role, behind words of the laboratory.
+fn on_by(way: &[&str], words: &str) -> Copy {
     let inner = command("hosts::role_of_a_host", words);
     let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
     let mut outer = Command::new(lab);
-    outer.args(["exec", host]).arg(inner.get_program()).args(inner.get_args()).env("NETLAB", LAB);
+    outer.args(way).arg(inner.get_program()).args(inner.get_args()).env("NETLAB", LAB);
     for (name, value) in inner.get_envs() {
         if let Some(value) = value {
             outer.env(name, value);
@@ -37,6 +53,7 @@ fn role_of_a_host() {
     let Some(words) = role() else { return };
     match words[0].as_str() {
         "mute" => mute(),
+        "host" => host(words.get(1).map_or("", String::as_str), words.get(2).map_or("", String::as_str)),
         _ => watcher(&words[1], words[2] == "full"),
     }
 }
@@ -71,6 +88,9 @@ fn watcher(name: &str, full: bool) {
         until.check(|| "no contact".into());
     }
     node.quiet(2000);
+    say("met");
+    // Until the other one looks no more.
+    hear();
     let (mut out, mut into) = (pattern(32 << 20, 1), [0; 8]);
     node.recv(Want::tag(1).from(to), &mut into).expect("recv");
     let mut open = 1;
@@ -82,7 +102,8 @@ fn watcher(name: &str, full: bool) {
     }
     let calm = Instant::now() + Duration::from_secs(4);
     while Instant::now() < calm {
-        assert!(node.poll().is_empty(), "who only computes is not gone");
+        let events = node.poll();
+        assert!(events.is_empty(), "who only computes is not gone: {events:?}");
     }
     say("ready");
     hear();
@@ -102,18 +123,188 @@ fn watcher(name: &str, full: bool) {
     say("closed");
 }
 
+/// Says its name, answers whatever comes, and sends to those that it is told: says how that went.
+fn host(iface: &str, ports: &str) {
+    let config = Config {
+        shm: 0,
+        connect_timeout: 3000,
+        iface: Iface::parse(iface).0,
+        port_range: PortRange::parse(ports).0,
+        ..Config::default()
+    };
+    let (mut node, lines) = open(config);
+    say(&node.name().to_string());
+    let (tx, orders) = std::sync::mpsc::channel();
+    std::thread::spawn(move || while tx.send(hear()).is_ok() {});
+    let (mut out, mut into) = ([7; 40_000], [0; 40_000]);
+    node.recv(Want::tag(1), &mut into).expect("recv");
+    let (mut begun, mut to) = (Instant::now(), None);
+    loop {
+        if let Ok(name) = orders.try_recv() {
+            begun = Instant::now();
+            let name: Name = name.parse().expect("a name");
+            to = Some(name);
+            let to = node.av.insert(&name);
+            if let Err(why) = node.send(Msg::new(to, 1).with(OpFlags::DELIVERY_COMPLETE), &mut out) {
+                say(&format!("{why:?} {} {}", begun.elapsed().as_millis(), lines.all().join(" / ")));
+            }
+        }
+        for event in node.poll() {
+            match event {
+                Ok(done) if done.flags.contains(CompFlags::RECV) => {
+                    assert!(into == out);
+                    node.recv(Want::tag(1), &mut into).expect("recv");
+                }
+                Ok(_) => say(&format!("arrived {}", begun.elapsed().as_millis())),
+                Err(e) if e.peer == to => {
+                    say(&format!("{:?} {} {}", e.error, begun.elapsed().as_millis(), lines.all().join(" / ")))
+                }
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+    }
+}
+
+/// `from` sends to `to`. What became of it, after how many milliseconds, and what was said.
+fn sends(from: &mut Copy, to: &str) -> (String, u64, String) {
+    from.tell(to);
+    let told = from.hear();
+    let mut words = told.splitn(3, ' ');
+    let mut word = || words.next().unwrap_or_default().to_owned();
+    (word(), word().parse().expect("milliseconds"), word())
+}
+
+#[test]
+fn hosts_of_mixed_families() {
+    let Some(_lab) = Lab::up(&["--hosts", "3", "--dual"]) else { return };
+    run_on("h1", "ip -6 addr flush dev eth0");
+    run_on("h3", "ip -4 addr flush dev eth0");
+    let mut hosts = ["h1", "h2", "h3"].map(|host| on(host, "host"));
+    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+    assert!(names[0].starts_with("rustmx://10.77.0.1:"), "{names:?}");
+    assert!(names[1].starts_with("rustmx://10.77.0.2,[fd77:6d78::2]:"), "{names:?}");
+    assert!(names[2].starts_with("rustmx://[fd77:6d78::3]:"), "{names:?}");
+    let [four, both, six] = &mut hosts;
+    for (from, to) in [(&mut *four, 1), (&mut *six, 1)] {
+        let (what, ms, said) = sends(from, &names[to]);
+        assert_eq!(what, "arrived", "after {ms} ms: {said}");
+    }
+    for to in [0, 2] {
+        let (what, ms, said) = sends(both, &names[to]);
+        assert_eq!(what, "arrived", "after {ms} ms: {said}");
+    }
+    for (from, to, address) in [(&mut *four, 2, "[fd77:6d78::3]"), (&mut *six, 0, "10.77.0.1")] {
+        let (what, ms, said) = sends(from, &names[to]);
+        assert!(what == "Unreachable" && ms < 3000, "{what} after {ms} ms: {said}");
+        assert!(said.contains(address) && said.contains("no way to that network"), "{said}");
+    }
+}
+
+/// Link-local addresses only: their scopes are numbers of interfaces, which differ from host to host.
+#[test]
+fn hosts_without_addresses() {
+    let Some(_lab) = Lab::up(&["--hosts", "2", "--ipv6-only", "--decoys"]) else { return };
+    for host in ["h1", "h2"] {
+        run_on(host, "ip -6 addr flush dev eth0 scope global");
+    }
+    run_on("h2", "ip link add more type veth peer name more2; ip link set more up; ip link set more2 up");
+    let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+    assert!(names.iter().all(|n| n.starts_with("rustmx://[fe80::")), "{names:?}");
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (what, ms, said) = sends(&mut hosts[from], &names[to]);
+        assert_eq!(what, "arrived", "{names:?} after {ms} ms: {said}");
+    }
+}
+
+/// Two cards: the better one of the other host leads nowhere, as if it belonged to another network of the same numbers.
+#[test]
+fn another_card_leads_there() {
+    let Some(_lab) = Lab::up(&["--hosts", "2", "--nics", "2"]) else { return };
+    let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+    assert!(names.iter().all(|n| n.contains("10.77.0.") && n.contains(",10.77.1.")), "{names:?}");
+    run_on("h1", "ip link set eth0 down");
+    let (what, ms, said) = sends(&mut hosts[1], &names[0]);
+    assert_eq!(what, "arrived", "after {ms} ms: {said}");
+}
+
+/// Both behind routers that give them the same address.
+#[test]
+fn containers_behind_nat() {
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    const INSIDE: &str = "unshare --net sleep 1000 >/dev/null 2>&1 & p=$!
+        until [ \"$(readlink /proc/$p/ns/net)\" != \"$(readlink /proc/$$/ns/net)\" ]; do sleep 0.05; done
+        ip link add c0 type veth peer name eth0 netns $p; ip addr add 192.168.50.1/24 dev c0; ip link set c0 up
+        nsenter -t $p --net sh -ec 'ip link set lo up; ip addr add 192.168.50.2/24 dev eth0; ip link set eth0 up
+            ip route add default via 192.168.50.1'
+        echo 1 >/proc/sys/net/ipv4/ip_forward
+        nft 'table ip nat {
+            chain pre { type nat hook prerouting priority -100; iifname eth0 tcp dport 20000-20009 dnat to 192.168.50.2; }
+            chain post { type nat hook postrouting priority 100; oifname eth0 masquerade; }
+        }'
+        echo $p";
+    let inside = ["h1", "h2"].map(|host| run_on(host, INSIDE));
+    let container = |host: usize, words: &str| {
+        let name = format!("h{}", host + 1);
+        on_by(&["exec", &name, "nsenter", "-t", &inside[host], "--net", "--"], words)
+    };
+    // They tell others what nobody outside can use: that is told in time.
+    let mut hosts = [0, 1].map(|i| container(i, "host"));
+    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+    assert!(names.iter().all(|n| n.starts_with("rustmx://192.168.50.2:")), "{names:?}");
+    let (what, ms, said) = sends(&mut hosts[0], &names[1]);
+    assert!(["Refused", "TimedOut", "Unreachable"].contains(&what.as_str()) && ms < 6000, "{what} after {ms} ms: {said}");
+    assert!(said.contains("192.168.50.2:"), "{said}");
+    drop(hosts);
+    // They tell the router's.
+    let mut hosts = [0, 1].map(|i| container(i, &format!("host @10.77.0.{} 20000-20009", i + 1)));
+    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+    assert!(names[1].starts_with("rustmx://10.77.0.2:200"), "{names:?}");
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (what, ms, said) = sends(&mut hosts[from], &names[to]);
+        assert_eq!(what, "arrived", "after {ms} ms: {said}");
+    }
+}
+
+/// The laboratory, for as long as a test needs it.
+struct Lab(#[expect(dead_code, reason = "held")] std::sync::MutexGuard<'static, ()>);
+
+/// There is one of that name.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+impl Lab {
+    fn up(words: &[&str]) -> Option<Lab> {
+        if std::env::var_os("RUSTMX_TEST_NETLAB").is_none() {
+            eprintln!("left out: no laboratory (RUSTMX_TEST_NETLAB)");
+            return None;
+        }
+        let lock = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut all = vec!["up"];
+        all.extend(words);
+        lab(&["down"]);
+        lab(&all);
+        Some(Lab(lock))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            lab(&["down"]);
+        }
+    }
+}
+
 #[test]
 fn who_is_cut_off_is_noticed_in_time() {
-    if std::env::var_os("RUSTMX_TEST_NETLAB").is_none() {
-        eprintln!("left out: no laboratory (RUSTMX_TEST_NETLAB)");
-        return;
-    }
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("cut_off", 200);
-    lab(&["up", "--hosts", "2"]);
     for how in ["idle", "full"] {
         let mut mute = on("h2", "mute");
         let mut watcher = on("h1", &format!("watcher {} {how}", mute.hear()));
-        assert_eq!(mute.hear(), "met");
+        assert_eq!((mute.hear(), watcher.hear()), ("met".into(), "met".into()));
+        watcher.tell("go");
         assert_eq!(watcher.hear(), "ready");
         lab(&["drop", "h2", "on"]);
         watcher.tell("go");
@@ -123,5 +314,4 @@ fn who_is_cut_off_is_noticed_in_time() {
         assert!(took <= PATIENCE + SLACK, "{how}: noticed after {took} ms");
         eprintln!("{how}: noticed after {took} ms");
     }
-    lab(&["down"]);
 }

@@ -8,13 +8,17 @@
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
+//! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
+//! | `descriptors.rs` | a process that may have few files open |
 //! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
 //!
 //! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
 
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod crossing;
+mod descriptors;
 mod flow;
 mod hosts;
 mod liars;

@@ -85,6 +85,14 @@ fn an_interface_that_there_is_not() {
 }
 
 #[test]
+fn others_are_told_the_address_of_a_router() {
+    let node = Node::with(Config { iface: Iface::parse("127.0.0.1@203.0.113.7").0, ..network() }, attr());
+    let name = node.name();
+    assert_eq!(name.addresses().as_slice(), [("203.0.113.7".parse().expect("ip"), 0)]);
+    assert!(TcpListener::bind(("127.0.0.1", name.port())).is_err() && TcpListener::bind(("127.0.0.2", name.port())).is_ok());
+}
+
+#[test]
 fn ipv6() {
     let _dog = watchdog("ipv6", 60);
     if TcpListener::bind("[::1]:0").is_err() {

@@ -1,13 +1,13 @@
 //! Whoever connects and is no rustmx is turned away soon, quietly, and without harm to others.
 
-use crate::common::{Deadline, Node, Rng, attr, footprint, process, watchdog};
-use crate::scene::{Scene, is_hung_up, network};
+use crate::common::{Deadline, Msg, Node, Rng, attr, footprint, process, watchdog};
+use crate::scene::{Scene, is_hung_up, network, open};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustmx::Name;
 use rustmx::sys::host;
-use rustmx::wire::hello::{HELLO_LEN, Hello};
+use rustmx::wire::hello::{HELLO_LEN, Hello, PROTOCOL};
+use rustmx::{Error, Name};
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use zerocopy::IntoBytes;
 
 /// Seconds that somebody may say nothing.
@@ -60,6 +60,43 @@ fn who_speaks_another_language_is_turned_away_at_once() {
     }
     let lines = scene.lines.all();
     assert!((1..=6).contains(&lines.len()), "{lines:#?}");
+}
+
+/// Both sides say both versions.
+#[test]
+fn another_version_is_named() {
+    let _dog = watchdog("version", 60);
+    let other = PROTOCOL + 1;
+    let names = |lines: Vec<String>| {
+        let both = |l: &String| l.contains(&format!("version {other} ")) && l.contains(&format!("version {PROTOCOL};"));
+        assert!(lines.iter().any(both), "{lines:?}");
+    };
+    let mut scene = Scene::new();
+    let mut hello = hello(&scene, 24 << 10);
+    hello[8..12].copy_from_slice(&other.to_le_bytes());
+    let mut stream = scene.stranger();
+    stream.write_all(&hello).expect("write");
+    scene.hangs_up(&mut stream, 3, "another version");
+    scene.exchange();
+    names(scene.lines.all());
+    // And who calls one.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let (mut caller, lines) = open(network());
+    let port = listener.local_addr().expect("address").port();
+    let name = any_name().at(&[([127, 0, 0, 1].into(), 0)], port);
+    let to = caller.av.insert(&name);
+    caller.send(Msg::new(to, 1), &mut [1; 8]).expect("send");
+    let mut node = listener.accept().expect("accept").0;
+    node.write_all(&hello).expect("write");
+    let until = Deadline::new(10);
+    let mut refused = false;
+    while !refused {
+        // The send has left already.
+        let _ = caller.poll();
+        refused = caller.send(Msg::new(to, 2), &mut [1; 8]) == Err(Error::Version);
+        until.check(|| format!("{:?}", lines.all()));
+    }
+    names(lines.all());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One connection: a line of the endpoint's, with what leaves by it and what arrives.
 
+use super::call::Call;
 use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
@@ -16,6 +17,7 @@ use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
@@ -27,6 +29,15 @@ pub(super) struct Read {
     pub any: bool,
     /// There is more, once the engine has read what came before.
     pub parked: bool,
+}
+
+/// The call by which a connection came about.
+pub(super) struct Origin {
+    pub name: Name,
+    /// The address that answered.
+    pub to: SocketAddr,
+    /// What is left of it, if this is somebody else.
+    pub call: Call,
 }
 
 /// What is behind the lock: it is taken by the endpoint's turns and sends, which come one after the other.
@@ -42,6 +53,8 @@ struct Halves {
     greeting: Option<Box<Greeting>>,
     /// The other side's call counts.
     crossed: bool,
+    /// Until the hello of whom we called is heard.
+    origin: Option<Box<Origin>>,
     /// Why nothing more comes.
     ended: Option<Error>,
     /// The turn in which something was sent last.
@@ -74,11 +87,13 @@ pub struct Connection {
     office: Arc<Office>,
     /// Whose it is.
     pub(super) peer: AtomicU32,
+    /// The version of the protocol that the other side speaks, if that is another one, until somebody asks; else 0.
+    foreign: AtomicU32,
     halves: Mutex<Halves>,
 }
 
 impl Connection {
-    pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>) -> Connection {
+    pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>, origin: Option<Origin>) -> Connection {
         let halves = Halves {
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
@@ -87,13 +102,14 @@ impl Connection {
             said_hello: false,
             greeting: None,
             crossed: false,
+            origin: origin.map(Box::new),
             ended: None,
             sent_in: 0,
             awaits_room: false,
             waits_since: 0,
             is_dirty: false,
         };
-        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
+        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), foreign: AtomicU32::new(0), halves: Mutex::new(halves) }
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -103,6 +119,24 @@ impl Connection {
     /// The address of the other side, for people.
     pub(super) fn other_end(&self) -> String {
         tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())
+    }
+
+    /// The version of the protocol that the other side speaks, if that is another one; told once.
+    pub(super) fn foreign_version(&self) -> Option<u32> {
+        // One load, as long as there is nothing to be told.
+        (self.foreign.load(Ordering::Relaxed) != 0).then(|| self.foreign.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ended before whom we called said anything: whether another address of its name may be its own.
+    fn went_astray(&self, halves: &mut Halves, why: Error) -> bool {
+        let Some(origin) = halves.origin.take() else { return false };
+        let Origin { name, to, mut call } = *origin;
+        let stranger = matches!(why, Error::Refused | Error::PeerGone | Error::Corrupt | Error::Silent);
+        if halves.crossed || !stranger || !call.was_stranger(tcp::own_address(&self.fd).ok(), to) {
+            return false;
+        }
+        self.office.astray.lock().push((name, call));
+        true
     }
 
     /// Its peer, if [`hear`](Line::hear) would answer something.
@@ -214,8 +248,10 @@ impl Connection {
                         halves.theirs = Some(theirs.clone());
                     }
                     halves.greeting = Some(greeting);
+                    halves.origin = None;
                 }
                 Err(why) => {
+                    self.foreign.store(Hello::foreign(&bytes).unwrap_or(0), Ordering::Relaxed);
                     halves.crossed = why.is_none();
                     halves.ended = Some(why.unwrap_or(Error::PeerGone));
                 }
@@ -378,8 +414,10 @@ impl Line for Connection {
         if let Some(greeting) = halves.greeting.take() {
             return Reply::Greeting(greeting);
         }
-        match halves.ended {
+        let ended = halves.ended;
+        match ended {
             None => Reply::Nothing,
+            Some(why) if self.went_astray(&mut halves, why) => Reply::Elsewhere,
             _ if halves.crossed => Reply::Crossed,
             Some(Error::PeerGone) => Reply::Ended,
             Some(why) => Reply::Refused(why),

@@ -19,12 +19,14 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | the listener, calls, whose turn it is |
+//! | `mod.rs` | the listener, whose turn it is |
+//! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `mirror.rs` | the other side's ring as it is here |
 
+mod call;
 mod connection;
 mod guesses;
 mod incoming;
@@ -37,10 +39,14 @@ use super::{Bulk, Event, NoCall, Reply};
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
+use crate::sys::clock::Clock;
+use crate::sys::limits;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
-use connection::Connection;
+use crate::wire::hello::PROTOCOL;
+use call::{Call, Stand};
+use connection::{Connection, Origin};
 use guesses::Guesses;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -92,6 +98,8 @@ struct Office {
     patience: u64,
     /// Of connections that are no more.
     guesses: Mutex<Guesses>,
+    /// Calls that reached somebody else, and go on.
+    astray: Mutex<Vec<(Name, Call)>>,
 }
 
 impl Office {
@@ -104,6 +112,7 @@ impl Office {
             asleep: AtomicBool::new(false),
             patience,
             guesses: Mutex::default(),
+            astray: Mutex::default(),
         })
     }
 
@@ -132,7 +141,8 @@ pub struct Tcp {
     /// By slot; who owns a connection is its peer, or the list of strangers.
     connections: Slab<Weak<Connection>>,
     strangers: FxHashMap<u32, Stranger>,
-    calls: FxHashMap<Name, (OwnedFd, u64)>,
+    calls: FxHashMap<Name, Call>,
+    clock: Clock,
     /// Connections with payload that waits for the engine.
     parked: Vec<u32>,
     /// Read lately, and when: the other side may have to be told what of it was consumed.
@@ -153,7 +163,7 @@ impl Tcp {
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
         let office = Office::new(terms.patience).map_err(|_| Error::NoResources)?;
-        let listener = listen(&terms, port, random as u16).map_err(|e| match e {
+        let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
         })?;
@@ -165,6 +175,7 @@ impl Tcp {
             connections: Slab::new(),
             strangers: FxHashMap::default(),
             calls: FxHashMap::default(),
+            clock: Clock::machine(),
             parked: Vec::new(),
             owing: Vec::new(),
             sweep_at: 0,
@@ -193,37 +204,62 @@ impl Tcp {
 
     /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
     pub fn call(&mut self, name: &Name, log: &Log) -> Result<Arc<Connection>, NoCall> {
-        let fd = match self.calls.remove(name) {
-            Some((fd, _)) => fd,
-            None => {
-                self.random = self.random.wrapping_add(1);
-                let to = tcp::scoped(name.ip(), name.scope_id(), name.port());
-                let fd = tcp::connect(to, self.terms.ports.clone(), self.random);
-                if let (Err(Errno::ADDRINUSE), Some(range)) = (&fd, &self.terms.ports) {
-                    log.warn(|| no_port(range, "to call from"));
-                }
-                fd.map_err(|e| refused(e, name))?
-            }
-        };
-        match tcp::connected(&fd) {
-            // Who connected long ago and then computed has said no hello in time: the call begins anew.
-            Ok(true) if tcp::is_hung_up(&fd) => Err(NoCall::Later),
-            Ok(true) => self.add(fd).map_err(NoCall::Never),
-            Ok(false) => {
-                self.calls.insert(*name, (fd, 0));
+        self.calls.extend(self.office.astray.lock().drain(..));
+        let mut call = self.calls.remove(name).unwrap_or_else(|| Call::new(name));
+        let (ports, random) = (&self.terms.ports, &mut self.random);
+        let stand = call.look(self.clock.now(), |to| {
+            *random = random.wrapping_add(1);
+            limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
+        });
+        match stand {
+            Stand::Soon => {
+                self.calls.insert(*name, call);
                 Err(NoCall::Soon)
             }
-            Err(why) => Err(refused(why, name)),
+            // Who connected long ago and then computed has said no hello in time: the call begins anew.
+            Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
+            Stand::Connected(fd, to) => {
+                let origin = Origin { name: *name, to, call };
+                self.add(fd, Some(origin)).map_err(NoCall::Never)
+            }
+            Stand::Failed(why) => {
+                let no = refused(why, name);
+                if matches!(no, NoCall::Never(_)) {
+                    self.tell(name, why, &call, log);
+                }
+                Err(no)
+            }
         }
     }
 
-    fn add(&mut self, fd: OwnedFd) -> Result<Arc<Connection>, Error> {
+    /// Why a call failed.
+    fn tell(&mut self, name: &Name, why: Errno, call: &Call, log: &Log) {
+        let short = matches!(why, Errno::MFILE | Errno::NFILE);
+        // Once says enough.
+        if short && std::mem::replace(&mut self.short_of_descriptors, true) {
+            return;
+        }
+        log.warn(|| match (why, &self.terms.ports) {
+            (Errno::ADDRINUSE, Some(range)) => no_port(range, "to call from"),
+            _ if short => format!("cannot connect to {name}: {}", limits::no_descriptors()),
+            _ => format!("cannot connect to {name}: {}", call.story()),
+        });
+    }
+
+    /// The time for a call is up.
+    pub fn give_up(&mut self, name: &Name, log: &Log) {
+        if let Some(call) = self.calls.remove(name) {
+            log.warn(|| format!("cannot connect to {name}: {}", call.story()));
+        }
+    }
+
+    fn add(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
         tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
-        let connection = Arc::new(Connection::new(fd, slot, self.office.clone()));
+        let connection = Arc::new(Connection::new(fd, slot, self.office.clone(), origin));
         entry.insert(Arc::downgrade(&connection));
         Ok(connection)
     }
@@ -340,6 +376,9 @@ impl Tcp {
 
     /// Tells the endpoint if a connection has something to say.
     fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
+        if let Some(version) = connection.foreign_version() {
+            events.push(Event::TurnedAway(format!("{}, which we called: {}", connection.other_end(), versions(version))));
+        }
         if let Some(peer) = connection.speaks() {
             events.push(Event::Peer(peer));
         }
@@ -347,21 +386,21 @@ impl Tcp {
 
     fn accept_all(&mut self, events: &mut Vec<Event>) {
         while self.strangers.len() < MOST_STRANGERS {
-            let (fd, _) = match tcp::accept(&self.listener) {
+            let (fd, _) = match limits::with_descriptors(|| tcp::accept(&self.listener)) {
                 Ok(both) => both,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(why) => {
                     if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
                         self.short_of_descriptors = true;
-                        let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
-                        events.push(Event::TurnedAway(why.into()));
+                        let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
+                        events.push(Event::TurnedAway(why));
                     }
                     break;
                 }
             };
             self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd) else { break };
+            let Ok(connection) = self.add(fd, None) else { break };
             let slot = connection.slot();
             self.strangers.insert(slot, Stranger { connection, since: 0 });
             self.hear_stranger(slot, events);
@@ -386,6 +425,7 @@ impl Tcp {
                 }
             }
             Reply::Refused(why) => {
+                let why = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
                 events.push(Event::TurnedAway(format!("{who}: {why}")));
                 self.strangers.remove(&slot);
             }
@@ -409,10 +449,10 @@ impl Tcp {
             self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
         }
         self.connections.retain(|_, weak| weak.strong_count() > 0);
-        for (_, since) in self.calls.values_mut() {
-            *since = if *since == 0 { now } else { *since };
+        for call in self.calls.values_mut() {
+            call.since = if call.since == 0 { now } else { call.since };
         }
-        self.calls.retain(|_, (_, since)| now.saturating_sub(*since) < CALL_PATIENCE);
+        self.calls.retain(|_, call| now.saturating_sub(call.since) < CALL_PATIENCE);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);
@@ -462,6 +502,13 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
 /// What to say when a range is used up.
 pub fn no_port(range: &RangeInclusive<u16>, what: &str) -> String {
     format!("FI_RUSTMX_PORT_RANGE={}-{}: all of them are in use, none is left {what}; give more", range.start(), range.end())
+}
+
+/// What to say to a peer of another version.
+fn versions(theirs: u32) -> String {
+    format!(
+        "it speaks version {theirs} of the protocol of rustmx, and this process version {PROTOCOL}; install the same rustmx on all hosts"
+    )
 }
 
 /// Why a call did not go through.

@@ -34,7 +34,7 @@ fn office() -> Arc<Office> {
 }
 
 fn connection(fd: OwnedFd) -> Arc<Connection> {
-    let connection = Connection::new(fd, 0, office());
+    let connection = Connection::new(fd, 0, office(), None);
     assert_eq!(connection.peer.load(std::sync::atomic::Ordering::Relaxed), NOBODY);
     Arc::new(connection)
 }

@@ -1,0 +1,33 @@
+//! How many files this process may open (getrlimit(2)).
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Does what makes a descriptor. If the process may not have more (`EMFILE`), but might if it asked, it asks, and does it again.
+///
+/// The soft limit is usually 1024, so that programs live that keep descriptors in bit sets of 1024 (select(2)); a connection a peer does not fit
+/// into that in a job of a thousand ranks. Such a program would break by a higher limit only if it had more descriptors than that; without, this
+/// one breaks for sure. So the limit is raised when it is reached, not before. Children inherit it.
+pub fn with_descriptors<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::MFILE) if raise() => make(),
+        done => done,
+    }
+}
+
+/// Raises the soft limit to the hard one. Whether it was lower.
+fn raise() -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    limit.current != limit.maximum && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok()
+}
+
+/// What to say when there is none left.
+pub fn no_descriptors() -> String {
+    let limit = getrlimit(Resource::Nofile);
+    let shown = |n: Option<u64>| n.map_or_else(|| "unlimited".into(), |n| n.to_string());
+    format!(
+        "this process has all file descriptors that it may have ({}; a peer on another host takes one); raise the limit on every host, \
+         as with `ulimit -Hn`, LimitNOFILE= of systemd, or --ulimit nofile= of a container",
+        shown(limit.current)
+    )
+}

@@ -1,0 +1,181 @@
+//! An endpoint with several addresses, of which some are nobody's, somebody else's, or behind a wall.
+
+use crate::common::{Deadline, Event, Msg, Node, Want, attr, pattern, watchdog};
+use crate::scene::{Lines, network, open};
+use rustix::net::{AddressFamily, SocketType};
+use rustmx::config::network::Iface;
+use rustmx::{Addr, Config, EpAttr, Error, Name, Service};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SIZES: [usize; 4] = [8, 3000, 20_000, 2_000_000];
+
+fn ip(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+/// A peer that listens at 127.0.0.1 only; whoever calls it; and what the caller warns of.
+fn pair() -> (Node, Node, Arc<Lines>) {
+    let (a, lines) = open(network());
+    (a, Node::with(network(), attr()), lines)
+}
+
+/// As if the peer had said that it is to be found at these addresses.
+fn knows_at(a: &Node, b: &Node, last: &[u8]) -> (Addr, Name) {
+    let addresses: Vec<_> = last.iter().map(|last| (ip(*last), 0)).collect();
+    let name = b.name().at(&addresses, b.name().port());
+    assert_eq!(name.addresses().len(), last.len());
+    (a.av.insert(&name), name)
+}
+
+/// So many operations ended, and none failed.
+fn good(events: &[Event]) -> usize {
+    assert!(events.iter().all(Result::is_ok), "{events:?}");
+    events.len()
+}
+
+/// Messages of all sizes, and that each arrives once and in order, whatever way it went.
+#[track_caller]
+fn all_arrive(a: &mut Node, to: Addr, b: &mut Node) {
+    let mut out: Vec<Vec<u8>> = SIZES.iter().map(|n| pattern(*n, *n)).collect();
+    let mut into: Vec<Vec<u8>> = SIZES.iter().map(|n| vec![0; *n]).collect();
+    for (i, into) in into.iter_mut().enumerate() {
+        b.recv(Want::any().ctx(i), into).expect("recv");
+    }
+    let (mut left, mut came) = (0, Vec::new());
+    for (i, out) in out.iter_mut().enumerate() {
+        a.send(Msg::new(to, i as u64), out).expect("send");
+    }
+    let until = Deadline::new(20);
+    while (left, came.len()) != (SIZES.len(), SIZES.len()) {
+        left += good(&a.poll());
+        came.extend(b.poll().into_iter().map(|e| e.expect("received").tag));
+        until.check(|| format!("{left} left, {came:?} came"));
+    }
+    b.quiet(20);
+    assert!(out == into);
+    came.sort_unstable();
+    assert_eq!(came, [0, 1, 2, 3]);
+}
+
+#[test]
+fn addresses_where_nobody_listens() {
+    let _dog = watchdog("nobody", 60);
+    let (mut a, mut b, _) = pair();
+    let (to, _) = knows_at(&a, &b, &[2, 3, 1]);
+    all_arrive(&mut a, to, &mut b);
+}
+
+/// Whichever has the smaller name: that one sends its first messages behind its hello, and they must not be lost with it.
+#[test]
+fn addresses_that_are_somebody_elses() {
+    let _dog = watchdog("somebody", 100);
+    for round in 0..8 {
+        let (mut a, mut b, _) = pair();
+        let port = b.name().port();
+        // Another rustmx, and a service of another kind, which both answer before the peer does.
+        let service = Service { ip: ip(2), scope_id: 0, port };
+        let config = Config { iface: Iface::parse("127.0.0.2").0, ..network() };
+        let mut other = Node::with(config, EpAttr { service: Some(service), ..attr() });
+        let alien = TcpListener::bind((ip(3), port)).expect("bind");
+        alien.set_nonblocking(true).expect("nonblocking");
+        let (to, _) = knows_at(&a, &b, if round % 2 == 0 { &[2, 3, 1] } else { &[3, 2, 1] });
+        let mut aliens = Vec::new();
+        a.send(Msg::new(to, 99), &mut [1; 100]).expect("send");
+        let mut into = [0; 100];
+        b.recv(Want::tag(99), &mut into).expect("recv");
+        let until = Deadline::new(20);
+        let (mut left, mut came) = (0, 0);
+        while (left, came) != (1, 1) {
+            left += good(&a.poll());
+            came += good(&b.poll());
+            assert!(other.poll().is_empty(), "it is not meant");
+            if let Ok((mut stream, _)) = alien.accept() {
+                stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").expect("write");
+                aliens.push(stream);
+            }
+            until.check(|| format!("round {round}: {left} left, {came} came"));
+        }
+        assert!(into == [1; 100] && !aliens.is_empty());
+        all_arrive(&mut a, to, &mut b);
+    }
+}
+
+/// A place that takes no connection and refuses none, like a host behind a firewall: its backlog is full.
+struct Wall(#[expect(dead_code, reason = "kept open")] (rustix::fd::OwnedFd, Vec<rustix::fd::OwnedFd>));
+
+impl Wall {
+    fn at(at: SocketAddr) -> Wall {
+        let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        rustix::net::bind(&listener, &at).expect("bind");
+        rustix::net::listen(&listener, 0).expect("listen");
+        let callers = (0..3).map(|_| rustmx::sys::tcp::connect(at, None, 0).expect("connect")).collect();
+        assert!(TcpStream::connect_timeout(&at, Duration::from_millis(200)).is_err(), "it is to be silent");
+        Wall((listener, callers))
+    }
+}
+
+#[test]
+fn an_address_that_is_silent_holds_nobody_up() {
+    let _dog = watchdog("silent", 60);
+    let (mut a, mut b, lines) = pair();
+    let _walls = [2, 3].map(|last| Wall::at(SocketAddr::new(ip(last), b.name().port())));
+    let (to, _) = knows_at(&a, &b, &[2, 3, 1]);
+    let begun = Instant::now();
+    all_arrive(&mut a, to, &mut b);
+    // The kernel alone would try for minutes.
+    assert!(begun.elapsed() < Duration::from_secs(8));
+    assert!(lines.all().is_empty(), "{:?}", lines.all());
+}
+
+#[test]
+fn who_is_nowhere_is_told_with_all_that_was_tried() {
+    let _dog = watchdog("nowhere", 60);
+    let (mut a, lines) = open(Config { connect_timeout: 1500, ..network() });
+    let b = Node::with(network(), attr());
+    let port = b.name().port();
+    let _wall = Wall::at(SocketAddr::new(ip(3), port));
+    let (to, name) = knows_at(&a, &b, &[2, 3]);
+    a.send(Msg::new(to, 1), &mut [1; 8]).expect("send");
+    let until = Deadline::new(10);
+    let failed = loop {
+        if let Some(e) = a.poll().pop() {
+            break e.expect_err("nobody is there");
+        }
+        until.check(|| "it waits".into());
+    };
+    assert_eq!((failed.error, failed.peer), (Error::TimedOut, Some(name)));
+    let said = lines.all().join("\n");
+    for what in [
+        format!("127.0.0.2:{port} from 127.0.0.1 refused: nothing listens there"),
+        format!("127.0.0.3:{port} from 127.0.0.1 timed out: is the port open?"),
+    ] {
+        assert!(said.contains(&what), "{said}");
+    }
+    // Nobody at all: at once.
+    let b = Node::with(network(), attr());
+    let port = b.name().port();
+    let (to, _) = knows_at(&a, &b, &[2, 4, 5]);
+    assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]).err().unwrap_or(Error::Refused), Error::Refused);
+    let until = Deadline::new(10);
+    while !lines.all().iter().any(|l| [2, 4, 5].iter().all(|i| l.contains(&format!("127.0.0.{i}:{port} ")))) {
+        let _ = a.poll();
+        until.check(|| format!("{:?}", lines.all()));
+    }
+}
+
+#[test]
+fn an_endpoint_says_all_good_addresses_of_its_host() {
+    let node = Node::with(Config { iface: Iface::default(), ..network() }, attr());
+    let mut cards = rustmx::sys::interfaces::all();
+    let best = cards[0].kind;
+    cards.retain(|i| i.kind == best && !i.is_link_local());
+    let told = node.name().addresses();
+    assert!(!cards.is_empty() && cards.iter().any(|i| i.ip == told[0].0));
+    for family in [false, true] {
+        let there = cards.iter().any(|i| i.ip.is_ipv6() == family);
+        assert_eq!(told.iter().any(|(ip, _)| ip.is_ipv6() == family), there, "{told:?} of {cards:?}");
+    }
+}
