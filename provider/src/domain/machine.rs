@@ -1,8 +1,10 @@
 //! The venue of a real machine: abstract sockets for peers of this host, TCP for the others, behind one door.
 
+use super::access::Access;
 use crate::cache::Oversight;
 use crate::cache::own::OwnMemory;
 use crate::config::Config;
+use crate::config::network::Secret;
 use crate::error::Error;
 use crate::log::Log;
 use crate::mem::shared::SharedMem;
@@ -12,7 +14,7 @@ use crate::sys::interfaces::{self, Interface};
 use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
-use crate::transport::tcp::{Tcp, Terms, no_port};
+use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, Place, Reach, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -26,6 +28,7 @@ pub struct Machine {
     network: bool,
     iface: Option<String>,
     terms: Terms,
+    access: Access,
     log: Log,
 }
 
@@ -37,7 +40,8 @@ impl Machine {
             oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
-            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
+            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout, guard: None },
+            access: Access::new(config, log.clone()),
             log,
         }
     }
@@ -69,12 +73,12 @@ impl Machine {
         }
     }
 
-    fn open_network(&self, name: &Name) -> Result<Option<(Tcp, Place)>, Error> {
+    fn open_network(&self, name: &Name, guard: Option<Guard>) -> Result<Option<(Tcp, Place)>, Error> {
         if !self.network {
             return Ok(None);
         }
         let (ip, scope_id) = self.address(name)?;
-        let terms = Terms { ip: self.iface.as_ref().map(|_| (ip, scope_id)), ..self.terms.clone() };
+        let terms = Terms { ip: self.iface.as_ref().map(|_| (ip, scope_id)), guard, ..self.terms.clone() };
         let port = name.service().map_or(0, |s| s.port);
         match Tcp::open(terms, port, host::random()) {
             Ok(tcp) => {
@@ -98,8 +102,13 @@ impl Machine {
 
 impl Venue for Machine {
     fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
-        let local = Local::open(name)?;
-        let network = self.open_network(name)?;
+        self.open_with_key(name, &Secret::default())
+    }
+
+    fn open_with_key(&self, name: &Name, key: &Secret) -> Result<Box<dyn Door>, Error> {
+        let guard = self.access.guard(key)?;
+        let local = Local::open(name, guard.as_ref().map(|g| g.key.clone()))?;
+        let network = self.open_network(name, guard)?;
         if let Some((tcp, place)) = &network {
             local.watch(tcp.as_fd()).map_err(|_| Error::NoResources)?;
             self.log.info(|| format!("other hosts reach this endpoint at {} port {}", place.ip, place.port));

@@ -36,6 +36,7 @@ pub fn attr() -> EpAttr {
         msg: true,
         tagged: true,
         service: None,
+        auth_key: Default::default(),
     }
 }
 

@@ -23,6 +23,8 @@
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
+//! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
+//! | `proof.rs` | that both know the job's key |
 //! | `mirror.rs` | the other side's ring as it is here |
 
 mod connection;
@@ -30,6 +32,9 @@ mod guesses;
 mod incoming;
 mod mirror;
 mod outgoing;
+mod proof;
+mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +48,7 @@ use crate::types::PeerId;
 use connection::Connection;
 use guesses::Guesses;
 use parking_lot::Mutex;
+pub use proof::Guard;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -77,6 +83,8 @@ pub struct Terms {
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
+    /// The job's key, which everybody must prove to know; `None`: nobody is asked.
+    pub guard: Option<Guard>,
 }
 
 /// What the connections of one endpoint share.
@@ -208,7 +216,7 @@ impl Tcp {
         match tcp::connected(&fd) {
             // Who connected long ago and then computed has said no hello in time: the call begins anew.
             Ok(true) if tcp::is_hung_up(&fd) => Err(NoCall::Later),
-            Ok(true) => self.add(fd).map_err(NoCall::Never),
+            Ok(true) => self.add(fd, true).map_err(NoCall::Never),
             Ok(false) => {
                 self.calls.insert(*name, (fd, 0));
                 Err(NoCall::Soon)
@@ -217,7 +225,8 @@ impl Tcp {
         }
     }
 
-    fn add(&mut self, fd: OwnedFd) -> Result<Arc<Connection>, Error> {
+    /// A connection that we made (`calls`), or took.
+    fn add(&mut self, fd: OwnedFd, calls: bool) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
         tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
@@ -225,6 +234,9 @@ impl Tcp {
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
         let connection = Arc::new(Connection::new(fd, slot, self.office.clone()));
         entry.insert(Arc::downgrade(&connection));
+        if let Some(guard) = &self.terms.guard {
+            connection.guard(guard, calls)?;
+        }
         Ok(connection)
     }
 
@@ -262,7 +274,7 @@ impl Tcp {
     /// Reads a connection. Whether there was anything.
     fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read(ready);
-        if read.parked {
+        if read.parked && !self.parked.contains(&connection.slot()) {
             self.parked.push(connection.slot());
         }
         self.owe(connection.slot(), now);
@@ -361,7 +373,7 @@ impl Tcp {
                 }
             };
             self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd) else { break };
+            let Ok(connection) = self.add(fd, false) else { break };
             let slot = connection.slot();
             self.strangers.insert(slot, Stranger { connection, since: 0 });
             self.hear_stranger(slot, events);
@@ -382,6 +394,9 @@ impl Tcp {
                     self.calls.remove(&from);
                 }
                 if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
+                    if connection.has_more() {
+                        self.parked.push(slot);
+                    }
                     events.push(Event::Call { line: connection, pid: 0, greeting });
                 }
             }
