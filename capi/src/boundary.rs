@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 28] = [
+const ERRORS: [Error; 33] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,

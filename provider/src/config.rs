@@ -185,7 +185,12 @@ impl Param {
         format!("{ENV_PREFIX}{}", self.name.to_ascii_uppercase())
     }
 
-    /// The value in `config`, as a user would write it.
+    /// Whether its value is not to be seen by anybody.
+    pub fn is_secret(&self) -> bool {
+        self.name == "auth_key"
+    }
+
+    /// The value in `config`, as a user would write it; of a secret only whether there is one.
     pub fn value(&self, config: &Config) -> String {
         match self.place {
             Place::Number { get, .. } => self.show(get(config)),

@@ -36,6 +36,8 @@ mod proof;
 mod session;
 mod stream;
 #[cfg(test)]
+mod proof_tests;
+#[cfg(test)]
 mod tests;
 
 use super::{Bulk, Event, NoCall, Reply};
