@@ -7,7 +7,7 @@ use rustmx::log::Log;
 use rustmx::sys::clock::Clock;
 use rustmx::sys::host;
 use rustmx::wire::hello::{BadHello, HELLO_LEN, Hello, Refusal};
-use rustmx::{Addr, Config, Domain, EpAttr, Error, Name};
+use rustmx::{Addr, Config, Domain, EpAttr, Error, ErrorEntry, Name, OpFlags};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -63,23 +63,16 @@ fn talk(a: &mut Node, b: &mut Node, to_b: Addr, to_a: Addr) {
 
 /// A sends to B until that fails. The error.
 #[track_caller]
-fn fails(a: &mut Node, b: &mut Node, to_b: Addr) -> rustmx::ErrorEntry {
+fn fails(a: &mut Node, b: &mut Node, to_b: Addr) -> ErrorEntry {
     let mut out = [1; 8];
     let until = Deadline::new(10);
-    // The send is taken, and ends later.
-    a.send(Msg::new(to_b, 1), &mut out).expect("send");
+    a.send(Msg::new(to_b, 1).with(OpFlags::DELIVERY_COMPLETE), &mut out).expect("send");
     let mut into = [0; 8];
     b.recv(Want::tag(1), &mut into).expect("recv");
     loop {
         let _ = b.poll();
         for event in a.poll() {
-            match event {
-                Err(entry) => return entry,
-                // Who has not been refused yet may believe that it is on its way.
-                Ok(_) => {
-                    let _ = a.send(Msg::new(to_b, 1), &mut out);
-                }
-            }
+            return event.expect_err("nobody takes it");
         }
         until.check(|| "no error".into());
     }
@@ -223,7 +216,7 @@ fn through(between: &mut Between, name: Name, a: &mut Node, b: &mut Node, out: &
     let _ = b.knows(a);
     let mut into = vec![0; out.len()];
     b.recv(Want::tag(1), &mut into).expect("recv");
-    a.send(Msg::new(to_b, 1).with(rustmx::OpFlags::DELIVERY_COMPLETE), out).expect("send");
+    a.send(Msg::new(to_b, 1).with(OpFlags::DELIVERY_COMPLETE), out).expect("send");
     let (mut came, until) = ([None, None], Deadline::new(20));
     while came.iter().any(Option::is_none) {
         between.pass();
@@ -287,16 +280,19 @@ fn who_alters_what_is_said_ends_it() {
 #[test]
 fn who_computes_is_waited_for() {
     let _dog = watchdog("computes", 60);
-    let config = || Config { connect_timeout: 300, ..keyed(KEY, 1) };
     for caller_sleeps in [false, true] {
-        let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
+        let config = Config { connect_timeout: if caller_sleeps { 10_000 } else { 300 }, ..keyed(KEY, 1) };
+        let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config, attr()));
         let (to_b, _) = (a.knows(&b), b.knows(&a));
         let (mut out, mut into) = (pattern(500, 1), vec![0; 500]);
         b.recv(Want::tag(1), &mut into).expect("recv");
         a.send(Msg::new(to_b, 1), &mut out).expect("send");
         let at = Instant::now();
-        let awake = if caller_sleeps { &mut b } else { &mut a };
         // The call is out, and its first message.
+        while at.elapsed() < Duration::from_millis(300) {
+            a.quiet(1);
+        }
+        let awake = if caller_sleeps { &mut b } else { &mut a };
         while at.elapsed() < Duration::from_secs(if caller_sleeps { 6 } else { 2 }) {
             assert!(awake.poll().iter().all(Result::is_ok));
             std::thread::sleep(Duration::from_millis(1));

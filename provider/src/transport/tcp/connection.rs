@@ -40,6 +40,8 @@ struct Halves {
     theirs: Option<SharedMem>,
     /// The job's key is being proved: until that is done nothing is said, nor heard.
     proof: Option<Box<Handshake>>,
+    /// That took so long that the other side may have hung up meanwhile: then a new call may go through.
+    late: bool,
     /// Our segment, until both hellos are said.
     mine: Option<SharedMem>,
     said_hello: bool,
@@ -89,6 +91,7 @@ impl Connection {
             incoming: Incoming::new(),
             theirs: None,
             proof: None,
+            late: false,
             mine: None,
             said_hello: false,
             greeting: None,
@@ -116,12 +119,16 @@ impl Connection {
     /// Goes on with the proof. Whether it is made, or there is none to be made.
     fn prove(&self, halves: &mut Halves) -> bool {
         let Some(proof) = &mut halves.proof else { return true };
+        if halves.ended.is_some() {
+            return false;
+        }
         match proof.step(self.stream.fd()) {
             Ok(None) => return false,
             Ok(Some(session)) => {
                 if let Some(session) = session {
                     self.stream.encrypt(session);
                 }
+                halves.late = proof.is_late();
                 halves.proof = None;
                 // What was to be said meanwhile.
                 self.send(halves, false);
@@ -276,7 +283,10 @@ impl Connection {
                     halves.ended = Some(why.unwrap_or(Error::PeerGone));
                 }
             },
-            Err(stop) => halves.ended = Some(error_of(stop)),
+            Err(stop) => {
+                halves.crossed = stop == Stop::Ended && halves.late;
+                halves.ended = Some(error_of(stop));
+            }
         }
         true
     }

@@ -33,10 +33,10 @@ mod incoming;
 mod mirror;
 mod outgoing;
 mod proof;
-mod session;
-mod stream;
 #[cfg(test)]
 mod proof_tests;
+mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +55,7 @@ use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -142,7 +143,8 @@ pub struct Tcp {
     /// By slot; who owns a connection is its peer, or the list of strangers.
     connections: Slab<Weak<Connection>>,
     strangers: FxHashMap<u32, Stranger>,
-    calls: FxHashMap<Name, (OwnedFd, u64)>,
+    /// By names of others' choice: the map is keyed.
+    calls: HashMap<Name, (OwnedFd, u64)>,
     /// Connections with payload that waits for the engine.
     parked: Vec<u32>,
     /// Read lately, and when: the other side may have to be told what of it was consumed.
@@ -174,7 +176,7 @@ impl Tcp {
             terms,
             connections: Slab::new(),
             strangers: FxHashMap::default(),
-            calls: FxHashMap::default(),
+            calls: HashMap::new(),
             parked: Vec::new(),
             owing: Vec::new(),
             sweep_at: 0,

@@ -181,9 +181,13 @@ impl Handshake {
         Ok(true)
     }
 
+    /// Whether we called, and it took so long that the other side may have lost patience.
+    pub fn is_late(&self) -> bool {
+        self.calls && self.since.elapsed() >= LONG
+    }
+
     fn hung_up(&self) -> Unproved {
-        let waited = self.calls && self.since.elapsed() >= LONG;
-        if waited { Unproved::TooLate } else { Unproved::Ended }
+        if self.is_late() { Unproved::TooLate } else { Unproved::Ended }
     }
 
     /// As much of the head as is here.
