@@ -78,7 +78,12 @@ impl Domain {
             match attr(asked) {
                 Some(i) if !i.domain_attr.is_null() => {
                     let d = i.domain_attr;
-                    let key = info::key_of((*d).auth_key, (*d).auth_key_size);
+                    // fi_domain(3): ignored before 1.5.
+                    let size = if fabric.api_version < version(1, 5) { 0 } else { (*d).auth_key_size };
+                    let key = info::key_of((*d).auth_key, size);
+                    if key.is_empty() && size != 0 {
+                        return refuse(FI_EINVAL);
+                    }
                     ((*d).threading, (*d).data_progress, (*d).mr_mode, key)
                 }
                 _ => return refuse(FI_EINVAL),

@@ -26,7 +26,7 @@ pub(super) struct Access {
 impl Access {
     pub fn new(config: &Config, log: Log) -> Access {
         let (key, file) = (config.auth_key.clone(), config.auth_key_file.clone());
-        Access { key, file, encrypt: config.encrypt != 0, required: config.require_key != 0, log }
+        Access { key, file, encrypt: config.encrypt != 0, required: config.require_key != 0 && config.tcp != 0, log }
     }
 
     /// What is asked of those who connect to an endpoint whose application gave `own`, if that is not empty.

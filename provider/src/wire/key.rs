@@ -35,7 +35,9 @@ impl Key {
         let mut out = [0; N];
         // RFC 5869: at most 255 blocks of 32 bytes.
         const { assert!(N <= 255 * 32) };
-        self.0.expand_multi_info(info, &mut out).map_or([0; N], |()| out)
+        let done = self.0.expand_multi_info(info, &mut out);
+        assert!(done.is_ok(), "so many bytes there always are");
+        out
     }
 
     /// What both sides of a connection of the network have in common (a pre-shared key of the Noise protocol).
