@@ -38,7 +38,7 @@ describe() {
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
     scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
-    network) echo "the engine's tests with all peers reached by TCP" ;;
+    network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
     build) echo "what is shipped: the provider, the heap, the command" ;;
     heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
@@ -84,7 +84,9 @@ step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 # What those tests ask of shared memory alone they leave out.
 step_network() {
   RUSTMX_TEST_NETWORK=1 cargo test -p rustmx --no-fail-fast --test pair --test memory --test contact --test sleep \
-    --test shared_context --test processes
+    --test shared_context --test processes &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_ENCRYPT=1 FI_RUSTMX_AUTH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') \
+      cargo test -p rustmx --no-fail-fast --test pair --test memory
 }
 
 # Always the three together: with other features of their dependencies for each, cargo would compile all of it again.

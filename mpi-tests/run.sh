@@ -28,6 +28,8 @@
 # All of them make sense over hosts, where `native` is what an MPI takes there by itself. Only --heap does not go with
 # --hosts: it proves that long messages are mapped, and those to another host are not.
 #
+# FI_RUSTMX_* in the environment reach all ranks, on all hosts.
+#
 # Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
 # exits with 1 if any run failed. Logs are under target/mpi-tests.
 #
@@ -264,7 +266,11 @@ set_launcher() {
   case $mpi in
     ompi*) for pair in "${environment[@]}"; do
       case $pair in FI_* | LD_PRELOAD=*) launcher+=(-x "${pair%%=*}") ;; esac
-    done ;;
+    done
+      # By name only: a key does not belong into a command line.
+      for pair in "${!FI_RUSTMX_@}"; do
+        case " ${environment[*]} " in *" $pair="*) ;; *) launcher+=(-x "$pair") ;; esac
+      done ;;
   esac
   launcher+=(-n "$np")
 }

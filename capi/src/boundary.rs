@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 28] = [
+const ERRORS: [Error; 33] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -48,6 +48,11 @@ const ERRORS: [Error; 28] = [
     Error::Unmapped,
     Error::NoVector,
     Error::ReadOnly,
+    Error::KeyMissing,
+    Error::KeyUnknown,
+    Error::KeyDiffers,
+    Error::EncryptionDiffers,
+    Error::Altered,
 ];
 
 impl From<Error> for Errno {
@@ -65,8 +70,8 @@ impl From<Error> for Errno {
             // Open MPI treats this code as "that peer is lost" and most others as fatal (contract 3.5).
             Error::PeerGone => FI_ECONNRESET,
             Error::Silent => FI_EHOSTDOWN,
-            Error::Corrupt => FI_EREMOTEIO,
-            Error::Permission => FI_EACCES,
+            Error::Corrupt | Error::Altered => FI_EREMOTEIO,
+            Error::Permission | Error::KeyMissing | Error::KeyUnknown | Error::KeyDiffers | Error::EncryptionDiffers => FI_EACCES,
             Error::Version => FI_ECONNABORTED,
             Error::Invalid => FI_EINVAL,
             Error::BadState => FI_EOPBADSTATE,

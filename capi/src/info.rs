@@ -14,6 +14,7 @@ use crate::abi::fabric::*;
 use crate::boundary::{self, Answer, attr, refuse, status};
 use crate::resolve;
 use libc::{c_char, c_int, c_void};
+use rustmx::config::network::Secret;
 use rustmx::{NAME_FORMAT, NAME_LEN, Name, Service};
 use std::net::Ipv6Addr;
 
@@ -82,6 +83,21 @@ pub(crate) const DEFAULT_SIZE: usize = 1024;
 const MAX_SIZE: usize = 1 << 20;
 /// Objects in a domain: limited by memory only.
 const MANY: usize = 1 << 16;
+
+/// Bytes of an authorization key: a job's key, of endpoints or of a domain (fi_endpoint(3), fi_domain(3)).
+const KEY_MAX: usize = 512;
+
+/// An authorization key; empty: none was given, or one that is too long.
+///
+/// # Safety
+/// `key` is null or points to `size` bytes.
+pub(crate) unsafe fn key_of(key: *const u8, size: usize) -> Secret {
+    if key.is_null() || !(1..=KEY_MAX).contains(&size) {
+        return Secret::default();
+    }
+    // SAFETY: as the caller promises.
+    Secret::new(unsafe { core::slice::from_raw_parts(key, size) })
+}
 
 /// What a call of `fi_getinfo` asks for, besides the hints.
 struct Query<'a> {

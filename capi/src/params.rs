@@ -24,9 +24,10 @@ pub(crate) fn define(libfabric: &Libfabric) {
     }
 }
 
-/// A value set by the user: libfabric's view (environment or its configuration file), else the environment's.
+/// A value set by the user: libfabric's view (environment or its configuration file), else the environment's. libfabric writes values that it
+/// is asked for into its log: secrets it is not asked for.
 fn value(libfabric: Option<&Libfabric>, p: &Param) -> Option<String> {
-    let asked = libfabric.and_then(|l| {
+    let asked = libfabric.filter(|_| !p.is_secret()).and_then(|l| {
         let name = CString::new(p.name).ok()?;
         let mut text: *const libc::c_char = core::ptr::null();
         // SAFETY: the parameter was defined as a string, so a pointer to a C string is stored.

@@ -96,6 +96,35 @@ fn waiting() {
     client("waiting");
 }
 
+#[test]
+fn keys() {
+    client("keys");
+}
+
+fn keys_by_network(test: &str) -> Command {
+    let mut c = stock(build("keys", test, &["-lfabric"]));
+    c.env("FI_RUSTMX_SHM", "0").env("FI_RUSTMX_IFACE", "127.0.0.1");
+    c
+}
+
+#[test]
+fn keys_are_proved_by_network() {
+    says_ok(&mut keys_by_network("network"));
+}
+
+/// libfabric and we say much meanwhile, and never a key.
+#[test]
+fn keys_encrypt_and_are_not_shown() {
+    let secret = "a key that nobody is to see, ever";
+    let mut c = keys_by_network("encrypted");
+    // Those that have no key of their own have this one.
+    c.env("FI_RUSTMX_ENCRYPT", "1").env("FI_RUSTMX_AUTH_KEY", secret).env("FI_LOG_LEVEL", "debug");
+    let out = run(&mut c, LIMIT);
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("FI_RUSTMX_AUTH_KEY=(set)"), "{said}");
+    assert!(!said.contains(secret) && !said.contains("one key"), "{said}");
+}
+
 /// Rings so small and windows so narrow that every path for full queues is taken.
 #[test]
 fn messages_with_little_room() {
@@ -121,7 +150,7 @@ fn a_profile_makes_the_table() {
         }
     }
     let key = Key::here(&rustmx::Config::default());
-    Profile { key, kernel_copies: true, handover_ns: 100.0, model }.save(&file).expect("saved");
+    Profile { key, kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() }.save(&file).expect("saved");
     let program = build("messages", "profile", &["-lfabric"]);
     let mut command = stock(&program);
     let shown = text(&run(command.env("FI_RUSTMX_PROFILE", &file).env("FI_LOG_LEVEL", "info"), LIMIT));

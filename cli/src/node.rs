@@ -116,6 +116,7 @@ impl Node {
             msg: true,
             tagged: true,
             service: None,
+            auth_key: Default::default(),
         };
         let ep = domain.ep_open(attr)?;
         let av = Arc::new(AddressVector::new());

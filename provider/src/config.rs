@@ -9,7 +9,7 @@ pub mod network;
 pub mod profile;
 
 use force::Forced;
-use network::{Iface, PortRange};
+use network::{Iface, PortRange, Secret, SecretFile};
 use profile::ProfileChoice;
 
 /// How a parameter's text is read.
@@ -138,6 +138,10 @@ table! {
         tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
         peer_timeout: Kind::Millis, 10_000, 3_000, 3_600_000;
+        /// Whether everything that goes to other hosts is encrypted, by a key that the job's processes share (FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE).
+        encrypt: Kind::Bool, 0, 0, 1;
+        /// Whether an endpoint that has no such key is refused where other hosts could reach it.
+        require_key: Kind::Bool, 0, 0, 1;
         /// How messages in mapped memory are copied: streaming writes those of 64 KiB or more past the caches; auto does what was measured to pay, which is plain.
         copy: Kind::Choice(&["auto", "plain", "streaming"]), 0, 0, 2;
         /// Whether a thread of each process helps to copy what it receives while it computes: auto: where ranks are fewer than the cores they share (their other threads are not counted).
@@ -150,6 +154,10 @@ table! {
         iface: Iface, "nothing (the best ones), an interface's name or an address, or one of these before an @ and another address";
         /// Ports to listen at for other hosts, and to call them from.
         port_range: PortRange, "nothing (any), or first-last";
+        /// What all processes of a job know and nobody else: who does not prove that it knows it, too, is not talked to.
+        auth_key: Secret, "nothing (anybody may connect), or 16 to 4096 bytes that nobody can guess, such as `openssl rand -hex 32` prints";
+        /// A file that holds it; nobody but its owner may be able to read it.
+        auth_key_file: SecretFile, "nothing, or a path";
         /// Protocols to use instead of the table's, with the sizes for which; where the kernel refuses one, another carries the message.
         protocol: Forced, "nothing, or a list like eager:0-4k,syscall:64k- of inline, eager, stream, syscall, alone (syscall by one side), shared (by both), mapped, mapped-alone, mapped-shared";
         /// The file of measured costs that `rustmx tune` writes, from which the table of protocols is made where no parameter says otherwise.
@@ -159,7 +167,7 @@ table! {
 
 /// Parameters that a user named: a bit for each row of [`PARAMS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given(u32);
+pub struct Given(u64);
 
 impl Config {
     /// Whether the user says what a parameter is to be: named it, or a test or a tool changed it.
@@ -177,7 +185,12 @@ impl Param {
         format!("{ENV_PREFIX}{}", self.name.to_ascii_uppercase())
     }
 
-    /// The value in `config`, as a user would write it.
+    /// Whether its value is not to be seen by anybody.
+    pub fn is_secret(&self) -> bool {
+        self.name == "auth_key"
+    }
+
+    /// The value in `config`, as a user would write it; of a secret only whether there is one.
     pub fn value(&self, config: &Config) -> String {
         match self.place {
             Place::Number { get, .. } => self.show(get(config)),
@@ -211,8 +224,8 @@ impl Param {
     }
 
     /// This row's bit of [`Given`].
-    fn bit(&self) -> u32 {
-        const { assert!(PARAMS.len() <= 32) };
+    fn bit(&self) -> u64 {
+        const { assert!(PARAMS.len() <= 64) };
         PARAMS.iter().position(|p| std::ptr::eq(p, self)).map_or(0, |at| 1 << at)
     }
 

@@ -51,6 +51,7 @@ macro_rules! lend {
     };
 }
 
+mod access;
 mod counters;
 mod deferred;
 mod explain;

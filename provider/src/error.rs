@@ -46,6 +46,25 @@ pub enum Error {
     /// The peer runs as another user.
     #[error("the peer runs as another user; rustmx connects processes of one user only")]
     Permission,
+    /// The peer has a job's key, and this process has none.
+    #[error(
+        "the peer asks for the job's key, and this process has none; set FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE for all ranks"
+    )]
+    KeyMissing,
+    /// This process has a job's key, and the peer has none.
+    #[error(
+        "the peer does not know of a job's key, and this process has one; set FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE for all ranks"
+    )]
+    KeyUnknown,
+    /// Both have a key, and not the same.
+    #[error("the peer has another job's key; FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE must give all ranks the same")]
+    KeyDiffers,
+    /// One of the two encrypts.
+    #[error("one of the two encrypts and the other does not; FI_RUSTMX_ENCRYPT must be the same for all ranks")]
+    EncryptionDiffers,
+    /// What came is not what was sent.
+    #[error("what the peer sent was altered on the way; it was disconnected")]
+    Altered,
     /// The peer speaks another version of the protocol.
     #[error("the peer runs an incompatible version of rustmx; install the same version everywhere")]
     Version,

@@ -5,11 +5,12 @@
 use super::check::Asked;
 use super::*;
 use core::mem::ManuallyDrop;
+use rustmx::config::network::Secret;
 use rustmx::{INJECT_MAX, IOV_LIMIT, MAX_MSG, MAX_PLACES};
 
 /// Bytes of each block: more than any version of any structure has. What lies beyond our mirror stays 0.
 const BLOCK: usize = 512;
-const _: () = assert!(size_of::<fi_info>() <= BLOCK && size_of::<fi_domain_attr>() <= BLOCK);
+const _: () = assert!(size_of::<fi_info>() <= BLOCK && size_of::<fi_domain_attr>() <= BLOCK && KEY_MAX <= BLOCK);
 
 /// A block from calloc that is freed unless it reaches the client.
 struct Block<T>(*mut T);
@@ -75,6 +76,12 @@ pub(super) fn info(asked: &Asked<'_>, version: u32, addresses: &Addresses) -> An
     })?;
     let src = Block::new(addresses.0)?;
     let dest = addresses.1.map(Block::new).transpose()?;
+    // SAFETY: the hints are checked, and live during the call.
+    let (ep_key, domain_key) = unsafe {
+        let of_ep = asked.ep.map(|e| key_of(e.auth_key, e.auth_key_size));
+        let of_domain = asked.domain.as_ref().map(|d| key_of(d.auth_key, d.auth_key_size));
+        (key(of_ep)?, key(of_domain)?)
+    };
     // From here on nothing fails: the blocks change hands.
     let info = Block::new(fi_info {
         next: core::ptr::null_mut(),
@@ -95,6 +102,14 @@ pub(super) fn info(asked: &Asked<'_>, version: u32, addresses: &Addresses) -> An
     })?;
     // SAFETY: a domain block that is still ours.
     unsafe { (*domain.0).name = domain_name.give().cast() };
+    if let Some((key, size)) = ep_key {
+        // SAFETY: an endpoint block that is still ours; libfabric frees the key with it.
+        unsafe { ((*ep.0).auth_key, (*ep.0).auth_key_size) = (key.give().cast(), size) };
+    }
+    if let Some((key, size)) = domain_key {
+        // SAFETY: the same for a domain.
+        unsafe { ((*domain.0).auth_key, (*domain.0).auth_key_size) = (key.give().cast(), size) };
+    }
     fabric_name.give();
     tx.give();
     rx.give();
@@ -104,6 +119,14 @@ pub(super) fn info(asked: &Asked<'_>, version: u32, addresses: &Addresses) -> An
     src.give();
     dest.map(Block::give);
     Ok(info.give())
+}
+
+/// A copy of an authorization key, and its size.
+fn key(asked: Option<Secret>) -> Answer<Option<(Block<[u8; KEY_MAX]>, usize)>> {
+    let Some(secret) = asked.filter(|s| !s.is_empty()) else { return Ok(None) };
+    let (bytes, mut copy) = (secret.reveal(), [0; KEY_MAX]);
+    copy[..bytes.len()].copy_from_slice(bytes);
+    Ok(Some((Block::new(copy)?, bytes.len())))
 }
 
 fn tx(asked: &Asked<'_>, caps: u64) -> fi_tx_attr {

@@ -112,7 +112,8 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     want(a.cntr_cnt <= MANY && a.cq_cnt <= MANY && a.ep_cnt <= MANY, "so many objects")?;
     want(a.caps & !DOMAIN_CAPS == 0, "a domain capability")?;
     want(a.max_err_data <= NAME_LEN, "error data that long")?;
-    want(a.auth_key_size == 0 && a.max_ep_auth_key == 0, "authorization keys")
+    want(a.max_ep_auth_key == 0, "authorization keys by address vector")?;
+    want(key_fits(a.auth_key, a.auth_key_size), "an authorization key of the domain that is that long, or not there")
     // max_cntr_value, max_err_cntr_value: counters have 64 bits, nothing can be too large. max_group_id: no groups.
 }
 
@@ -128,13 +129,18 @@ fn mr_mode_fits(mode: c_int, version: u32) -> bool {
     }
 }
 
+/// Whether an authorization key can be used. (`FI_AV_AUTH_KEY`, that each address has its own, is a size that no key has.)
+fn key_fits(key: *const u8, size: usize) -> bool {
+    size == 0 || size <= KEY_MAX && !key.is_null()
+}
+
 fn ep(a: &fi_ep_attr) -> Answer<()> {
     want(matches!(a.protocol, FI_PROTO_UNSPEC | PROTOCOL), "an endpoint protocol")?;
     want(a.protocol_version <= PROTOCOL_VERSION, "a later version of the endpoint protocol")?;
     want(a.max_msg_size <= MAX_MSG, "messages that long")?;
     let one = |n| n <= 1 || n == FI_SHARED_CONTEXT;
     want(one(a.tx_ctx_cnt) && one(a.rx_ctx_cnt), "scalable endpoints")?;
-    want(a.auth_key_size == 0, "authorization keys")
+    want(key_fits(a.auth_key, a.auth_key_size), "an authorization key that is that long, or not there")
     // mem_tag_format: any, since all 64 bits are there. max_order_*: ours are the largest there are. msg_prefix_size: 0 is
     // returned, as FI_MSG_PREFIX is not used.
 }

@@ -21,9 +21,10 @@ use crate::abi::errno::*;
 use crate::abi::fabric::*;
 use crate::boundary::{Answer, Object, attr, class_of, hand_out, object, reclaim, refuse, status};
 use crate::object::mr;
-use crate::ops;
+use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
+use rustmx::config::network::Secret;
 use rustmx::{AtomicForm, Error};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(crate) struct Domain {
     pub(crate) api_version: u32,
     /// `FI_MR_BASIC`: we choose the keys of regions, and peers name bytes by virtual address.
     pub(crate) basic_regions: bool,
+    /// The authorization key of endpoints that have none of their own; mostly empty.
+    pub(super) key: Secret,
     /// What is opened in it.
     pub(crate) uses: Uses,
     /// Keeps the fabric, and a bound event queue, from being closed.
@@ -67,14 +70,21 @@ static OPS: fi_ops_domain = fi_ops_domain {
 
 impl Domain {
     /// # Safety
-    /// `info` is null or lives during the call, with the blocks it points to.
-    pub(super) unsafe fn open(fabric: &Fabric, info: *const fi_info, context: *mut c_void) -> Answer<Domain> {
-        // SAFETY: as the caller promises. Of the domain block two early fields are read: a copy that an old libfabric made is
-        // shorter than our mirror.
-        let (threading, progress, mr_mode) = unsafe {
-            match attr(info) {
+    /// `asked` is null or lives during the call, with the blocks it points to.
+    pub(super) unsafe fn open(fabric: &Fabric, asked: *const fi_info, context: *mut c_void) -> Answer<Domain> {
+        // SAFETY: as the caller promises. Of the domain block fields are read that it has since 1.5: a copy that an old libfabric
+        // made is shorter than our mirror.
+        let (threading, progress, mr_mode, key) = unsafe {
+            match attr(asked) {
                 Some(i) if !i.domain_attr.is_null() => {
-                    ((*i.domain_attr).threading, (*i.domain_attr).data_progress, (*i.domain_attr).mr_mode)
+                    let d = i.domain_attr;
+                    // fi_domain(3): ignored before 1.5.
+                    let size = if fabric.api_version < version(1, 5) { 0 } else { (*d).auth_key_size };
+                    let key = info::key_of((*d).auth_key, size);
+                    if key.is_empty() && size != 0 {
+                        return refuse(FI_EINVAL);
+                    }
+                    ((*d).threading, (*d).data_progress, (*d).mr_mode, key)
                 }
                 _ => return refuse(FI_EINVAL),
             }
@@ -90,6 +100,7 @@ impl Domain {
             cell,
             api_version: fabric.api_version,
             basic_regions: mr_mode == FI_MR_BASIC,
+            key,
             uses: Uses::default(),
             _fabric: fabric.uses.clone(),
             eq: Mutex::new(None),

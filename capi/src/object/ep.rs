@@ -76,6 +76,11 @@ impl Ep {
         if ep.is_some_and(|e| !matches!(e.r#type, FI_EP_UNSPEC | FI_EP_RDM)) {
             return refuse(FI_EINVAL);
         }
+        // SAFETY: as the caller promises.
+        let own = ep.map(|e| unsafe { info::key_of(e.auth_key, e.auth_key_size) });
+        if own.as_ref().is_some_and(|key| key.is_empty()) && ep.is_some_and(|e| e.auth_key_size != 0) {
+            return refuse(FI_EINVAL);
+        }
         let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
         let wanted = EpAttr {
             tx_flags: OpFlags::from_bits_retain(tx_flags),
@@ -86,6 +91,7 @@ impl Ep {
             tagged: i.caps & FI_TAGGED != 0,
             // SAFETY: as the caller promises.
             service: unsafe { info::service_of(i)? },
+            auth_key: own.filter(|key| !key.is_empty()).unwrap_or_else(|| domain.key.clone()),
         };
         Ok(Ep {
             head: Self::head(context),

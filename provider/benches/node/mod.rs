@@ -23,7 +23,16 @@ impl Node {
         let mut domain = Domain::new(Arc::new(config), Log::silent());
         let cq = domain.cq_open();
         let rx_flags = OpFlags::COMPLETION;
-        let attr = EpAttr { tx_flags, rx_flags, source: false, directed_recv: true, msg: true, tagged: true, service: None };
+        let attr = EpAttr {
+            tx_flags,
+            rx_flags,
+            source: false,
+            directed_recv: true,
+            msg: true,
+            tagged: true,
+            service: None,
+            auth_key: Default::default(),
+        };
         let ep = domain.ep_open(attr).expect("endpoint");
         let av = Arc::new(AddressVector::new());
         domain.ep_bind_av(ep, av.clone()).expect("av");

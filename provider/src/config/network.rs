@@ -1,8 +1,10 @@
-//! Which interface and which ports are used for other hosts: the values of `FI_RUSTMX_IFACE` and `FI_RUSTMX_PORT_RANGE`.
+//! Which interface and which ports are used for other hosts, and who may connect: the values of `FI_RUSTMX_IFACE`, `FI_RUSTMX_PORT_RANGE`,
+//! `FI_RUSTMX_AUTH_KEY` and `FI_RUSTMX_AUTH_KEY_FILE`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// An interface's name or one of its addresses, and the address that others are told instead, if it is another one; nothing: the best ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,9 +80,83 @@ impl fmt::Display for PortRange {
     }
 }
 
+/// Bytes that are never shown: a job's key. Empty: none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// These bytes.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(bytes.into())
+    }
+
+    /// The text as it stands, without white space around it. Whether it will do is seen when an endpoint opens: what is wrong with it must not
+    /// be ignored, nor shown.
+    pub fn parse(text: &str) -> (Secret, Vec<String>) {
+        (Secret::new(text.trim().as_bytes()), Vec::new())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes, for who makes keys of them.
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Only whether there is one.
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_empty() { "" } else { "(set)" })
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({self})")
+    }
+}
+
+/// The path of a file with a key; nothing: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretFile(String);
+
+impl SecretFile {
+    /// Reads the value. The file is read when an endpoint opens.
+    pub fn parse(text: &str) -> (SecretFile, Vec<String>) {
+        (SecretFile(text.trim().to_owned()), Vec::new())
+    }
+
+    /// The path.
+    pub fn path(&self) -> Option<&str> {
+        (!self.0.is_empty()).then_some(&self.0)
+    }
+}
+
+/// As a user would write it.
+impl fmt::Display for SecretFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Secret::parse(" correct horse battery \n").0;
+        assert_eq!(secret.reveal(), b"correct horse battery");
+        for shown in [secret.to_string(), format!("{secret:?}"), format!("{secret:#?}")] {
+            assert!(shown.contains("(set)") && !shown.contains("horse"), "{shown}");
+        }
+        assert_eq!((Secret::parse("  ").0, Secret::default().to_string()), (Secret::default(), String::new()));
+        assert_eq!(SecretFile::parse(" /a/key ").0.path(), Some("/a/key"));
+    }
 
     #[test]
     fn what_is_shown_is_read_back() {

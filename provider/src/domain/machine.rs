@@ -1,8 +1,10 @@
 //! The venue of a real machine: abstract sockets for peers of this host, TCP for the others, behind one door.
 
+use super::access::Access;
 use crate::cache::Oversight;
 use crate::cache::own::OwnMemory;
 use crate::config::Config;
+use crate::config::network::Secret;
 use crate::error::Error;
 use crate::log::Log;
 use crate::mem::shared::SharedMem;
@@ -12,7 +14,7 @@ use crate::sys::interfaces;
 use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
-use crate::transport::tcp::{Tcp, Terms, no_port};
+use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -27,6 +29,7 @@ pub struct Machine {
     iface: Option<String>,
     announced: Option<IpAddr>,
     terms: Terms,
+    access: Access,
     log: Log,
 }
 
@@ -39,7 +42,8 @@ impl Machine {
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
             announced: config.iface.announced(),
-            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout },
+            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout, guard: None },
+            access: Access::new(config, log.clone()),
             log,
         }
     }
@@ -67,13 +71,13 @@ impl Machine {
         Err(Error::Invalid)
     }
 
-    fn open_network(&self, name: &Name) -> Result<Option<(Tcp, Place)>, Error> {
+    fn open_network(&self, name: &Name, guard: Option<Guard>) -> Result<Option<(Tcp, Place)>, Error> {
         if !self.network {
             return Ok(None);
         }
         let addresses = self.addresses(name)?;
         let (ip, _) = addresses[0];
-        let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), ..self.terms.clone() };
+        let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), guard, ..self.terms.clone() };
         let addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
         let port = name.service().map_or(0, |s| s.port);
         match Tcp::open(terms, port, host::random()) {
@@ -98,8 +102,13 @@ impl Machine {
 
 impl Venue for Machine {
     fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error> {
-        let local = Local::open(name)?;
-        let network = self.open_network(name)?;
+        self.open_with_key(name, &Secret::default())
+    }
+
+    fn open_with_key(&self, name: &Name, key: &Secret) -> Result<Box<dyn Door>, Error> {
+        let guard = self.access.guard(key)?;
+        let local = Local::open(name, guard.as_ref().map(|g| g.key.clone()))?;
+        let network = self.open_network(name, guard)?;
         if let Some((tcp, place)) = &network {
             local.watch(tcp.as_fd()).map_err(|_| Error::NoResources)?;
             self.log.info(|| {

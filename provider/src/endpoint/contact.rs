@@ -6,7 +6,7 @@
 //!   └──── called: hello answered ────────────────────▲
 //! ```
 
-use super::peers::{Contact, Peer};
+use super::peers::{Call, Contact, NotTaken, Peer};
 use super::rma::target;
 use super::send::open_memory;
 use super::{Endpoint, Out};
@@ -271,10 +271,25 @@ impl Endpoint {
             line.turn_away(if meant { Refusal::Malformed } else { Refusal::WrongEndpoint });
             return;
         }
-        let Some(id) = self.peers.caller(from, pid, to.is_contact(), self.config.fragment as usize) else {
-            self.complain(|| format!("{from} (process {pid}) calls again, or is not who it says"));
-            line.turn_away(Refusal::Malformed);
-            return;
+        let addresses = self.av.as_ref().map_or(0, |av| av.vector().len());
+        let call = Call { name: from, pid, by_contact: to.is_contact() };
+        let id = match self.peers.caller(call, addresses, self.config.fragment as usize) {
+            Ok(id) => id,
+            Err(NotTaken::Impostor) => {
+                self.complain(|| format!("{from} (process {pid}) calls again, or is not who it says"));
+                line.turn_away(Refusal::Malformed);
+                return;
+            }
+            Err(NotTaken::TooMany) => {
+                self.complain(|| {
+                    format!(
+                        "{from} (process {pid}) is not taken: too many have called whose address nobody here has; \
+                         a job's key (FI_RUSTMX_AUTH_KEY) keeps strangers out"
+                    )
+                });
+                line.turn_away(Refusal::NoResources);
+                return;
+            }
         };
         let peer = self.peers.get_mut(id);
         peer.pid = pid;

@@ -50,6 +50,7 @@ pub(crate) use shared::SharedRx;
 pub(crate) use sleep::{Patience, UNFENCED};
 
 use crate::config::Config;
+use crate::config::network::Secret;
 use crate::error::{Error, Result};
 use crate::log::{Log, Seldom};
 use crate::mem::pool::Pool;
@@ -94,6 +95,8 @@ pub struct EpAttr {
     pub tagged: bool,
     /// Listen at this service, so that peers can find the endpoint by address and port.
     pub service: Option<Service>,
+    /// The job's key, if the application has one; empty: that of the configuration, if there is one.
+    pub auth_key: Secret,
 }
 
 /// The bell that peers ring for this endpoint, made at first contact.
@@ -261,12 +264,13 @@ impl Endpoint {
         }
         let named = |service| Name::new(self.venue.random() | 1, self.index, host::id(), service).with_table(table);
         let mut name = named(self.attr.service);
-        let door = match self.venue.open(&name) {
+        let key = &self.attr.auth_key;
+        let door = match self.venue.open_with_key(&name, key) {
             Err(Error::AddressInUse) if contact::own_service(self.attr.service) => {
                 // Another endpoint of this process was opened from the same info and has the service; this one
                 // can be reached by its name.
                 name = named(None);
-                self.venue.open(&name)?
+                self.venue.open_with_key(&name, key)?
             }
             other => other?,
         };

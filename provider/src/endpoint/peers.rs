@@ -18,9 +18,8 @@ use crate::request::SendReq;
 use crate::transport::link::Link;
 use crate::transport::{Handed, Line, Reach};
 use crate::types::{Addr, PeerId};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// How far the connection to a peer is.
@@ -80,6 +79,8 @@ pub(super) struct Peer {
     pub handed: Handout,
     /// Its handle, and the vector's epoch for which that holds.
     addr: (u64, Addr),
+    /// It called, and nobody here has named it.
+    uninvited: bool,
 }
 
 impl Peer {
@@ -111,6 +112,7 @@ impl Peer {
             refusal: None,
             handed: Handout::new(),
             addr: (u64::MAX, Addr::UNSPEC),
+            uninvited: false,
         }
     }
 
@@ -136,12 +138,28 @@ const NO_ROUTE: u32 = u32::MAX;
 /// Links that one endpoint may have to another: by its name and by its contact address, from both sides, and some to spare.
 const MAX_LINKS: usize = 8;
 
+/// Peers that nobody here has named, and as many for each address that was named: who calls under ever new names must not fill the memory.
+/// (In a job of MPI's few ranks talk to one that does not know their address, and never as many.)
+const UNINVITED: usize = 16 << 10;
+const FOR_EACH_ADDRESS: usize = 4;
+
+/// Why a caller is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// It called too often, or is another process than the one of that name.
+    Impostor,
+    /// Too many are here that nobody has named.
+    TooMany,
+}
+
 /// All peers of an endpoint.
 #[derive(Default)]
 pub(super) struct Peers {
     list: Vec<Peer>,
-    by_identity: FxHashMap<Identity, PeerId>,
-    by_contact: FxHashMap<Name, PeerId>,
+    // Whoever calls chooses his name: these maps are keyed.
+    by_identity: HashMap<Identity, PeerId>,
+    by_contact: HashMap<Name, PeerId>,
+    uninvited: usize,
     /// From address handle to peer.
     routes: Vec<u32>,
     epoch: u64,
@@ -192,24 +210,42 @@ impl Peers {
 
     /// The peer for a call from `name`. If its link is taken (it called before, by another address of ours), or may be
     /// (it called by our contact address, so it does not know that we know it), a second one whose messages count as the other's.
-    /// `None` if it called too often, or is another process than the one of that name.
-    pub fn caller(&mut self, name: Name, pid: u32, by_contact: bool, fragment: usize) -> Option<PeerId> {
+    ///
+    /// # Errors
+    /// [`NotTaken`]. `addresses` are those that were named here.
+    pub fn caller(&mut self, call: Call, addresses: usize, fragment: usize) -> core::result::Result<PeerId, NotTaken> {
+        let Call { name, pid, by_contact } = call;
         let known = name.identity().and_then(|i| self.by_identity.get(&i).copied());
-        let Some(other) = known else { return Some(self.named(name, fragment)) };
+        let Some(other) = known else {
+            if self.uninvited >= UNINVITED + FOR_EACH_ADDRESS * addresses {
+                return Err(NotTaken::TooMany);
+            }
+            let id = self.named(name, fragment);
+            self.get_mut(id).uninvited = true;
+            self.uninvited += 1;
+            return Ok(id);
+        };
         let known_pid = self.get(other).pid;
         if known_pid != 0 && pid != 0 && known_pid != pid {
-            return None;
+            return Err(NotTaken::Impostor);
         }
         let taken = self.get(other).link.as_ref().is_some_and(Link::can_receive);
         if !taken && !by_contact {
-            return Some(other);
+            return Ok(other);
         }
         if self.list.iter().filter(|p| p.canonical == other && p.link.is_some()).count() >= MAX_LINKS {
-            return None;
+            return Err(NotTaken::Impostor);
         }
         let id = self.add(name, fragment);
         self.get_mut(id).canonical = other;
-        Some(id)
+        Ok(id)
+    }
+
+    /// Somebody here has named it.
+    fn invite(&mut self, id: PeerId) {
+        if std::mem::take(&mut self.get_mut(id).uninvited) {
+            self.uninvited -= 1;
+        }
     }
 
     /// A contact turned out to be `name`. Returns the peer it is an alias of, if that was known before.
@@ -253,6 +289,7 @@ impl Peers {
         }
         let name = av.lookup(addr)?;
         let id = self.named(name, fragment);
+        self.invite(id);
         let at = addr.0 as usize;
         if self.routes.len() <= at {
             self.routes.resize(at + 1, NO_ROUTE);
@@ -282,10 +319,55 @@ impl Peers {
     }
 }
 
+/// Who calls: its name, its process (0: not known), and whether it called by our contact address.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub name: Name,
+    pub pid: u32,
+    pub by_contact: bool,
+}
+
 /// The error of a peer that cannot be used any more.
 pub(super) fn gone(peer: &Peer) -> Option<Error> {
     match peer.contact {
         Contact::Gone(why) => Some(why),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::av::AddressVector;
+
+    fn call(nonce: u64) -> Call {
+        Call { name: Name::new(nonce, 0, 1, None), pid: 0, by_contact: false }
+    }
+
+    #[test]
+    fn invented_names_have_an_end_and_named_ones_do_not_count() {
+        let mut peers = Peers::default();
+        let ids: Vec<_> = (1..=UNINVITED as u64).map(|n| peers.caller(call(n), 0, 256).expect("taken")).collect();
+        assert_eq!(peers.caller(call(1 << 40), 0, 256), Err(NotTaken::TooMany));
+        assert_eq!(peers.caller(call(7), 0, 256), Ok(ids[6]), "who is here may call again");
+        // Who names addresses has as many more.
+        let av = Arc::new(AddressVector::new());
+        for n in 0..FOR_EACH_ADDRESS as u64 {
+            assert!(peers.caller(call((1 << 40) + n), 1, 256).is_ok());
+        }
+        assert_eq!(peers.caller(call(1 << 41), 1, 256), Err(NotTaken::TooMany));
+        // Those that are named are no strangers: each makes room for another one, once.
+        let vector = av.bind();
+        let addr = av.insert(&call(7).name);
+        for _ in 0..2 {
+            assert_eq!(peers.route(&vector, addr, 256), Ok(ids[6]));
+        }
+        assert!(peers.caller(call(1 << 41), 1, 256).is_ok());
+        assert_eq!(peers.caller(call(1 << 42), 1, 256), Err(NotTaken::TooMany));
+        // Whom we name ourselves counts for nothing, before and after.
+        let addr = av.insert(&call(1 << 43).name);
+        let id = peers.route(&vector, addr, 256).expect("named");
+        assert_eq!(peers.caller(call(1 << 43), 1, 256), Ok(id));
+        assert_eq!(peers.uninvited, UNINVITED + FOR_EACH_ADDRESS);
     }
 }

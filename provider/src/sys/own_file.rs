@@ -1,4 +1,4 @@
-//! A small text file that only this user (or root) may have written, and that is replaced as a whole.
+//! A small text file that only this user (or root) may have written, and that is replaced as a whole; and one that only he may read.
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fmt;
@@ -19,6 +19,8 @@ pub enum Refusal {
     Foreign(u32),
     /// Others than its owner may write to it.
     Open,
+    /// Others than its owner may read it.
+    Told,
     /// More bytes than a sensible one has.
     TooLong,
     /// Its bytes are no text.
@@ -34,6 +36,7 @@ impl fmt::Display for Refusal {
             Refusal::NotAFile => f.write_str("it is no regular file"),
             Refusal::Foreign(owner) => write!(f, "it belongs to user {owner}, not to the one who runs this"),
             Refusal::Open => f.write_str("others than its owner may write to it (chmod go-w helps)"),
+            Refusal::Told => f.write_str("others than its owner may read it (chmod go= helps)"),
             Refusal::TooLong => f.write_str("it is too long"),
             Refusal::NotText => f.write_str("it is no text"),
         }
@@ -45,6 +48,21 @@ impl fmt::Display for Refusal {
 /// # Errors
 /// Why it is not read.
 pub fn read(path: &Path, most: u64) -> Result<String, Refusal> {
+    read_if(path, most, |_| Ok(()))
+}
+
+/// The same of a file that nobody but its owner may read.
+///
+/// # Errors
+/// Why it is not read.
+pub fn read_secret(path: &Path, most: u64) -> Result<String, Refusal> {
+    read_if(path, most, |mode| match mode.intersects(Mode::RWXG | Mode::RWXO) {
+        true => Err(Refusal::Told),
+        false => Ok(()),
+    })
+}
+
+fn read_if(path: &Path, most: u64, fits: impl FnOnce(Mode) -> Result<(), Refusal>) -> Result<String, Refusal> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = open(path, flags, Mode::empty()).map_err(|e| match e {
         rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Refusal::Absent,
@@ -55,6 +73,7 @@ pub fn read(path: &Path, most: u64) -> Result<String, Refusal> {
         return Err(Refusal::NotAFile);
     }
     trusted(stat.st_uid, stat.st_mode, rustix::process::geteuid().as_raw())?;
+    fits(Mode::from_raw_mode(stat.st_mode))?;
     let mut bytes = Vec::new();
     // It may grow after fstat: the limit is on what is read.
     std::fs::File::from(fd).take(most + 1).read_to_end(&mut bytes).map_err(Refusal::Unreadable)?;
@@ -120,6 +139,20 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_secret_is_nobody_elses() {
+        let place = Place::new("secret");
+        let path = place.0.join("key");
+        std::fs::write(&path, "hidden").expect("written");
+        for (mode, fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false), (0o611, false)] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("mode");
+            let said = read_secret(&path, 100);
+            assert_eq!(said.is_ok(), fine, "{mode:o}: {said:?}");
+            assert!(said.is_ok() || !format!("{said:?}").contains("hidden"));
+        }
+        assert!(matches!(read_secret(&place.0, 100), Err(Refusal::NotAFile)), "a directory");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::mem::user::UserSeg;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use smallvec::SmallVec;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
@@ -222,6 +222,22 @@ pub fn recv(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     // SAFETY: as in `send`, for memory that is writable: rings and headers of ours are, and buffers of receives by the contract of
     // `UserSeg::new`; nobody holds a reference into either.
     count(unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })
+}
+
+/// Sends as many of these bytes as the socket takes now.
+///
+/// # Errors
+/// `EAGAIN` if it takes none.
+pub fn send_bytes(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+/// Receives what is there. 0 is the end.
+///
+/// # Errors
+/// `EAGAIN` if there is nothing.
+pub fn recv_bytes(fd: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0)
 }
 
 /// Bytes that the other side's kernel has not acknowledged yet (tcp(7), SIOCOUTQ).

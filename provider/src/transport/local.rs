@@ -21,6 +21,7 @@ use crate::sys::socket::{self, PeerCred};
 use crate::sys::wake::{WAKE, Wake};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
+use crate::wire::key::Key;
 use crate::wire::loan::{LOAN_LEN, Loan};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -51,12 +52,14 @@ pub struct Local {
     tokens: Vec<u64>,
     /// For a link to ourselves.
     own: Option<Arc<EventFd>>,
+    /// Endpoints with another key, or none, are not talked to.
+    key: Option<Arc<Key>>,
     short_of_descriptors: bool,
 }
 
 impl Local {
-    /// Listens at the socket of `name`.
-    pub fn open(name: &Name) -> Result<Local, Error> {
+    /// Listens at the socket of `name`, for endpoints with this key.
+    pub fn open(name: &Name, key: Option<Key>) -> Result<Local, Error> {
         let listener = socket::listen(&name.socket_name()).map_err(|e| match e {
             Errno::ADDRINUSE => Error::AddressInUse,
             _ => Error::NoResources,
@@ -69,6 +72,7 @@ impl Local {
             strangers: Slab::new(),
             tokens: Vec::new(),
             own: None,
+            key: key.map(Arc::new),
             short_of_descriptors: false,
         })
     }
@@ -81,7 +85,11 @@ impl Local {
     /// [`NoCall`]; nothing happened.
     pub fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
         let (fd, cred) = call(name)?;
-        Ok((Arc::new(Socket { fd, poller: self.poller.clone() }), cred.pid.cast_unsigned()))
+        Ok((Arc::new(self.socket(fd)), cred.pid.cast_unsigned()))
+    }
+
+    fn socket(&self, fd: OwnedFd) -> Socket {
+        Socket { fd, poller: self.poller.clone(), key: self.key.clone() }
     }
 
     /// What wakes this endpoint from inside.
@@ -173,7 +181,7 @@ impl Local {
 
     fn hear(&mut self, id: usize, events: &mut Vec<Event>) {
         let Some(stranger) = self.strangers.get(id) else { return };
-        let heard = match receive(&stranger.fd) {
+        let heard = match receive_sealed(&stranger.fd, self.key.as_deref()) {
             Reply::Nothing => return,
             other => other,
         };
@@ -181,16 +189,16 @@ impl Local {
         self.poller.remove(&fd);
         match heard {
             Reply::Greeting(greeting) => {
-                events.push(Event::Call {
-                    line: Arc::new(Socket { fd, poller: self.poller.clone() }),
-                    pid: cred.pid.cast_unsigned(),
-                    greeting,
-                });
+                events.push(Event::Call { line: Arc::new(self.socket(fd)), pid: cred.pid.cast_unsigned(), greeting });
             }
             Reply::Refused(error) => {
                 let why = match error {
                     Error::Version => Refusal::Version,
                     Error::NoResources => Refusal::NoResources,
+                    // What is unknown here is missing there.
+                    Error::KeyUnknown => Refusal::KeyMissing,
+                    Error::KeyMissing => Refusal::KeyUnknown,
+                    Error::KeyDiffers => Refusal::KeyDiffers,
                     _ => Refusal::Malformed,
                 };
                 turn_away(&fd, why);
@@ -208,6 +216,7 @@ struct Socket {
     fd: OwnedFd,
     /// Of our door.
     poller: Arc<Poller>,
+    key: Option<Arc<Key>>,
 }
 
 impl Wake for Socket {
@@ -219,7 +228,9 @@ impl Wake for Socket {
 impl Line for Socket {
     fn greet(&self, hello: &Hello, segment: &Handed, bell: &Handed) -> Result<(), NoCall> {
         match (segment, bell) {
-            (Handed::Descriptor(segment), Handed::Descriptor(bell)) => greet(&self.fd, hello, segment, bell),
+            (Handed::Descriptor(segment), Handed::Descriptor(bell)) => {
+                greet(&self.fd, &hello.seal(self.key.as_deref()), segment, bell)
+            }
             // Memory of this process is nothing to another one.
             _ => Err(NoCall::Never(Error::Unsupported)),
         }
@@ -231,7 +242,7 @@ impl Line for Socket {
     }
 
     fn hear(&self) -> Reply {
-        receive(&self.fd)
+        receive_sealed(&self.fd, self.key.as_deref())
     }
 
     fn turn_away(&self, why: Refusal) {
@@ -286,6 +297,20 @@ fn not_now(error: Errno) -> NoCall {
     }
 }
 
+/// What the peer said on a connection, if it has our key.
+fn receive_sealed(fd: impl AsFd, key: Option<&Key>) -> Reply {
+    match receive(fd) {
+        Reply::Greeting(greeting) => match greeting.hello.check_seal(key) {
+            Ok(()) => Reply::Greeting(greeting),
+            // We are who refuses.
+            Err(Refusal::KeyMissing) => Reply::Refused(Error::KeyUnknown),
+            Err(Refusal::KeyUnknown) => Reply::Refused(Error::KeyMissing),
+            Err(why) => Reply::Refused(why.error()),
+        },
+        other => other,
+    }
+}
+
 /// What the peer said on a connection.
 pub fn receive(fd: impl AsFd) -> Reply {
     let mut buf = [0u8; HELLO_LEN + 1];
@@ -319,9 +344,8 @@ pub fn receive(fd: impl AsFd) -> Reply {
             // The process ran out of descriptors: the kernel dropped them.
             Err(_) => Reply::Refused(Error::NoResources),
         },
-        Err(BadHello::Version(_) | BadHello::Refused(Refusal::Version)) => Reply::Refused(Error::Version),
-        Err(BadHello::Refused(Refusal::WrongEndpoint)) => Reply::Refused(Error::Refused),
-        Err(BadHello::Refused(Refusal::NoResources)) => Reply::Refused(Error::NoResources),
-        Err(_) => Reply::Refused(Error::Corrupt),
+        Err(BadHello::Version(_)) => Reply::Refused(Error::Version),
+        Err(BadHello::Refused(why)) => Reply::Refused(why.error()),
+        Err(BadHello::Malformed) => Reply::Refused(Error::Corrupt),
     }
 }

@@ -15,6 +15,7 @@ pub mod local;
 pub mod tcp;
 
 pub use crate::cache::own::{Lendable, NotLendable};
+use crate::config::network::Secret;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -37,6 +38,14 @@ pub trait Venue: Send + Sync {
     /// # Errors
     /// [`Error::AddressInUse`] if somebody else is there, [`Error::NoResources`].
     fn open(&self, name: &Name) -> Result<Box<dyn Door>, Error>;
+
+    /// The same for an endpoint that has a job's key of its own; an empty one: that of the venue, if it has one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::Invalid`]: the key cannot be used, which is said in the log.
+    fn open_with_key(&self, name: &Name, _key: &Secret) -> Result<Box<dyn Door>, Error> {
+        self.open(name)
+    }
 
     /// 64 random bits: for names, and so that calls are not repeated in step.
     fn random(&self) -> u64;

@@ -3,6 +3,8 @@
 //! It travels with two descriptors: the sender's segment towards the receiver, and the sender's bell. The caller's hello is left
 //! in the listener's backlog and needs no answer before data flows; the listener answers with its own hello, or with a refusal.
 
+use super::key::Key;
+use crate::error::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -36,6 +38,48 @@ pub enum Refusal {
     Malformed = 4,
     /// Both called at once over the network; the other call counts.
     Crossed = 5,
+    /// The listener wants the job's key proved.
+    KeyMissing = 6,
+    /// The caller proves a key, and the listener has none.
+    KeyUnknown = 7,
+    /// The caller's key is another one.
+    KeyDiffers = 8,
+    /// One of the two wants to encrypt.
+    EncryptionDiffers = 9,
+}
+
+impl Refusal {
+    /// From its number.
+    pub fn from_number(number: u32) -> Option<Refusal> {
+        use Refusal::*;
+        const ALL: [Refusal; 10] = [
+            None,
+            Version,
+            WrongEndpoint,
+            NoResources,
+            Malformed,
+            Crossed,
+            KeyMissing,
+            KeyUnknown,
+            KeyDiffers,
+            EncryptionDiffers,
+        ];
+        ALL.get(number as usize).copied()
+    }
+
+    /// What it means to who is refused.
+    pub fn error(self) -> Error {
+        match self {
+            Refusal::Version => Error::Version,
+            Refusal::WrongEndpoint => Error::Refused,
+            Refusal::NoResources => Error::NoResources,
+            Refusal::KeyMissing => Error::KeyMissing,
+            Refusal::KeyUnknown => Error::KeyUnknown,
+            Refusal::KeyDiffers => Error::KeyDiffers,
+            Refusal::EncryptionDiffers => Error::EncryptionDiffers,
+            Refusal::None | Refusal::Malformed | Refusal::Crossed => Error::Corrupt,
+        }
+    }
 }
 
 /// The message.
@@ -53,8 +97,9 @@ pub struct Hello {
     pub segment: U32,
     /// The receiver's slot in the sender's bell.
     pub slot: U32,
-    /// Optional features; none yet. Unknown bits are ignored.
-    pub features: U64,
+    /// On one host: the seal of the job's key under both names (`wire/key.rs`); 0: the sender has no key. By the network 0: there the key is
+    /// proved before a hello is said.
+    seal: U64,
     /// Cores the sender may run on, for the crowding rule.
     pub cores: [U64; 16],
 }
@@ -81,8 +126,28 @@ impl Hello {
             to,
             segment: U32::new(segment),
             slot: U32::new(slot),
-            features: U64::new(0),
+            seal: U64::new(0),
             cores: cores.map(U64::new),
+        }
+    }
+
+    /// The same, sealed by its sender's key.
+    pub fn seal(mut self, key: Option<&Key>) -> Hello {
+        self.seal = U64::new(key.map_or(0, |key| key.seal(&self.from, &self.to)));
+        self
+    }
+
+    /// Whether its sender has the key that we have, or none as we have none.
+    ///
+    /// # Errors
+    /// What the sender is to be told.
+    pub fn check_seal(&self, key: Option<&Key>) -> Result<(), Refusal> {
+        match (key, self.seal.get()) {
+            (None, 0) => Ok(()),
+            (None, _) => Err(Refusal::KeyUnknown),
+            (Some(_), 0) => Err(Refusal::KeyMissing),
+            (Some(key), seal) if key.seal(&self.from, &self.to) == seal => Ok(()),
+            (Some(_), _) => Err(Refusal::KeyDiffers),
         }
     }
 
@@ -114,14 +179,10 @@ impl Hello {
         if hello.protocol.get() != PROTOCOL {
             return Err(BadHello::Version(hello.protocol.get()));
         }
-        match hello.refusal.get() {
-            0 => Ok(hello),
-            1 => Err(BadHello::Refused(Refusal::Version)),
-            2 => Err(BadHello::Refused(Refusal::WrongEndpoint)),
-            3 => Err(BadHello::Refused(Refusal::NoResources)),
-            4 => Err(BadHello::Refused(Refusal::Malformed)),
-            5 => Err(BadHello::Refused(Refusal::Crossed)),
-            _ => Err(BadHello::Malformed),
+        match Refusal::from_number(hello.refusal.get()) {
+            Some(Refusal::None) => Ok(hello),
+            Some(why) => Err(BadHello::Refused(why)),
+            None => Err(BadHello::Malformed),
         }
     }
 }
@@ -145,6 +206,21 @@ mod tests {
         let mut odd = good;
         odd.refusal = U32::new(99);
         assert_eq!(Hello::parse(odd.as_bytes()).expect_err("odd"), BadHello::Malformed);
+    }
+
+    #[test]
+    fn seals() {
+        let hello = |a, b, key| Hello::new([a; NAME], [b; NAME], 24576, 3, [5; 16]).seal(key);
+        let [one, other] = ["one", "other"].map(|k| Key::new(k.as_bytes()));
+        assert_eq!(hello(1, 2, None).check_seal(None), Ok(()));
+        assert_eq!(hello(1, 2, Some(&one)).check_seal(Some(&one)), Ok(()));
+        assert_eq!(hello(1, 2, None).check_seal(Some(&one)), Err(Refusal::KeyMissing));
+        assert_eq!(hello(1, 2, Some(&one)).check_seal(None), Err(Refusal::KeyUnknown));
+        assert_eq!(hello(1, 2, Some(&one)).check_seal(Some(&other)), Err(Refusal::KeyDiffers));
+        let mut stolen = hello(1, 2, Some(&one));
+        stolen.from = [3; NAME];
+        assert_eq!(stolen.check_seal(Some(&one)), Err(Refusal::KeyDiffers), "it holds for these names only");
+        assert_eq!(&hello(1, 2, None).as_bytes()[136..144], &[0; 8][..], "without a key nothing changes");
     }
 
     proptest! {

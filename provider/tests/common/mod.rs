@@ -5,6 +5,7 @@
 
 pub mod process;
 
+use rustmx::config::PARAMS;
 use rustmx::config::network::Iface;
 use rustmx::sys::clock::Clock;
 use rustmx::{
@@ -36,6 +37,7 @@ pub fn attr() -> EpAttr {
         msg: true,
         tagged: true,
         service: None,
+        auth_key: Default::default(),
     }
 }
 
@@ -129,8 +131,13 @@ impl Want {
     }
 }
 
-/// With `RUSTMX_TEST_NETWORK=1` in the environment all endpoints of a test reach each other by TCP, over the loopback interface.
-pub fn by_network(config: Config) -> Config {
+/// With `RUSTMX_TEST_NETWORK=1` in the environment all endpoints of a test reach each other by TCP, over the loopback interface; with a key, or
+/// encrypted, if `FI_RUSTMX_AUTH_KEY` and `FI_RUSTMX_ENCRYPT` say so.
+pub fn by_network(mut config: Config) -> Config {
+    for p in PARAMS.iter().filter(|p| by_network_only() && ["auth_key", "encrypt"].contains(&p.name)) {
+        let said = std::env::var(p.env()).ok().filter(|_| !p.is_set(&config));
+        said.into_iter().for_each(|text| p.parse_into(&mut config, &text).expect("a value"));
+    }
     match by_network_only() {
         true if config.iface == Iface::default() => Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..config },
         true => Config { shm: 0, ..config },

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `strangers.rs` | whoever connects and is no rustmx: scanners, HTTP, noise, lying hellos, two thousand that say nothing |
 //! | `liars.rs` | a sound hello, and then frames that no rustmx writes |
+//! | `keys.rs` | who has not the job's key, and who listens or alters what is said |
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `silence.rs` | a peer that is stopped and not gone |
@@ -21,6 +22,7 @@ mod crossing;
 mod descriptors;
 mod flow;
 mod hosts;
+mod keys;
 mod liars;
 mod places;
 mod scene;

@@ -3,6 +3,8 @@
 use super::call::Call;
 use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
+use super::proof::{self, Guard, Handshake, Unproved};
+use super::stream::Stream;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
@@ -14,6 +16,7 @@ use crate::sys::{fork, tcp};
 use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
+use crate::wire::key::Proof;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -46,6 +49,10 @@ struct Halves {
     incoming: Incoming,
     /// The mirror that a hello announced, until the endpoint says where frames are to go.
     theirs: Option<SharedMem>,
+    /// The job's key is being proved: until that is done nothing is said, nor heard.
+    proof: Option<Box<Handshake>>,
+    /// That took so long that the other side may have hung up meanwhile: then a new call may go through.
+    late: bool,
     /// Our segment, until both hellos are said.
     mine: Option<SharedMem>,
     said_hello: bool,
@@ -82,7 +89,7 @@ impl Halves {
 
 /// A connection.
 pub struct Connection {
-    fd: OwnedFd,
+    stream: Stream,
     slot: u32,
     office: Arc<Office>,
     /// Whose it is.
@@ -98,6 +105,8 @@ impl Connection {
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
             theirs: None,
+            proof: None,
+            late: false,
             mine: None,
             said_hello: false,
             greeting: None,
@@ -109,7 +118,53 @@ impl Connection {
             waits_since: 0,
             is_dirty: false,
         };
-        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), foreign: AtomicU32::new(0), halves: Mutex::new(halves) }
+        let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
+        Connection { stream: Stream::new(fd), slot, office, peer, foreign, halves: Mutex::new(halves) }
+    }
+
+    /// The job's key is proved before anything is said; `calls`: by us first.
+    ///
+    /// # Errors
+    /// [`Error::NoResources`].
+    pub(super) fn guard(&self, guard: &Guard, calls: bool) -> Result<(), Error> {
+        let mut halves = self.halves.lock();
+        halves.proof = Some(Box::new(Handshake::new(guard, calls)?));
+        self.prove(&mut halves);
+        Ok(())
+    }
+
+    /// Goes on with the proof. Whether it is made, or there is none to be made.
+    fn prove(&self, halves: &mut Halves) -> bool {
+        let Some(proof) = &mut halves.proof else { return true };
+        if halves.ended.is_some() {
+            return false;
+        }
+        match proof.step(self.stream.fd()) {
+            Ok(None) => return false,
+            Ok(Some(session)) => {
+                if let Some(session) = session {
+                    self.stream.encrypt(session);
+                }
+                halves.late = proof.is_late();
+                halves.proof = None;
+                // What was to be said meanwhile.
+                self.send(halves, false);
+                return true;
+            }
+            Err(Unproved::Ended) => halves.ended = Some(Error::PeerGone),
+            Err(Unproved::TooLate) => {
+                halves.crossed = true;
+                halves.ended = Some(Error::PeerGone);
+            }
+            Err(Unproved::Garbage) => halves.ended = Some(Error::Corrupt),
+            Err(Unproved::Error(why)) => halves.ended = Some(why),
+        }
+        false
+    }
+
+    /// Whether something came that the socket does not tell of.
+    pub(super) fn has_more(&self) -> bool {
+        self.stream.has_more()
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -118,7 +173,7 @@ impl Connection {
 
     /// The address of the other side, for people.
     pub(super) fn other_end(&self) -> String {
-        tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())
+        tcp::peer_address(self.stream.fd()).map_or_else(|| "somebody".into(), |a| a.to_string())
     }
 
     /// The version of the protocol that the other side speaks, if that is another one; told once.
@@ -132,7 +187,7 @@ impl Connection {
         let Some(origin) = halves.origin.take() else { return false };
         let Origin { name, to, mut call } = *origin;
         let stranger = matches!(why, Error::Refused | Error::PeerGone | Error::Corrupt | Error::Silent);
-        if halves.crossed || !stranger || !call.was_stranger(tcp::own_address(&self.fd).ok(), to) {
+        if halves.crossed || !stranger || !call.was_stranger(tcp::own_address(self.stream.fd()).ok(), to) {
             return false;
         }
         self.office.astray.lock().push((name, call));
@@ -158,17 +213,23 @@ impl Connection {
 
     /// Sends, and comes back to it in the next turn if the socket is full.
     fn send(&self, halves: &mut Halves, news: bool) {
-        if halves.ended.is_some() {
+        if halves.ended.is_some() || halves.proof.is_some() {
             return;
         }
-        match halves.outgoing.flush(&self.fd, news) {
-            Ok(()) if halves.outgoing.blocked => self.come_back(halves),
-            Ok(()) => self.await_room(halves, false),
+        match halves.outgoing.flush(&self.stream, news).and_then(|()| self.stream.push()) {
+            Ok(all) if halves.outgoing.blocked || !all => self.come_back(halves),
+            Ok(_) => self.await_room(halves, false),
             // The application's memory is not there, and half a frame is out.
             Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
             // What arrived before is still read; the end is seen there.
             Err(_) if halves.incoming.has_begun() => {}
-            Err(_) => halves.ended = Some(Error::PeerGone),
+            Err(_) => {
+                // Perhaps it has said why.
+                if halves.theirs.is_none() {
+                    self.take_hello(halves);
+                }
+                halves.ended.get_or_insert(Error::PeerGone);
+            }
         }
     }
 
@@ -192,7 +253,7 @@ impl Connection {
     fn await_room(&self, halves: &mut Halves, on: bool) {
         if halves.awaits_room != on {
             halves.awaits_room = on;
-            self.office.poller.watch_output(&self.fd, self.slot.into(), on);
+            self.office.poller.watch_output(self.stream.fd(), self.slot.into(), on);
         }
     }
 
@@ -209,7 +270,7 @@ impl Connection {
     /// Nobody takes turns any more: if there is something for the next one, the socket must wake somebody as soon as it has room.
     pub(super) fn lie_down(&self) {
         let mut halves = self.halves.lock();
-        if halves.is_dirty {
+        if halves.is_dirty && halves.proof.is_none() {
             self.await_room(&mut halves, true);
         }
     }
@@ -220,19 +281,22 @@ impl Connection {
         if halves.ended.is_some() {
             return Read::default();
         }
+        if !self.prove(&mut halves) {
+            return Read { any: halves.ended.is_some(), parked: false };
+        }
         if !halves.incoming.has_begun() {
             let any = halves.theirs.is_none() && self.take_hello(&mut halves);
-            return Read { any, parked: false };
+            return Read { any, parked: self.stream.has_more() };
         }
-        match halves.incoming.pump(&self.fd, ready) {
+        match halves.incoming.pump(&self.stream, ready) {
             Ok(any) => {
                 if any && halves.outgoing.owes_much() {
                     self.send(&mut halves, true);
                 }
-                Read { any, parked: halves.incoming.is_parked() }
+                Read { any, parked: halves.incoming.is_parked() || self.stream.has_more() }
             }
             Err(stop) => {
-                halves.ended = Some(if stop == Stop::Ended { Error::PeerGone } else { Error::Corrupt });
+                halves.ended = Some(error_of(stop));
                 Read { any: true, parked: false }
             }
         }
@@ -240,7 +304,7 @@ impl Connection {
 
     /// Reads the hello; whether that is done.
     fn take_hello(&self, halves: &mut Halves) -> bool {
-        match halves.incoming.hello(&self.fd) {
+        match halves.incoming.hello(&self.stream) {
             Ok(None) => return false,
             Ok(Some(bytes)) => match greeting(&bytes) {
                 Ok(greeting) => {
@@ -256,8 +320,10 @@ impl Connection {
                     halves.ended = Some(why.unwrap_or(Error::PeerGone));
                 }
             },
-            Err(Stop::Ended) => halves.ended = Some(Error::PeerGone),
-            Err(Stop::Garbage) => halves.ended = Some(Error::Corrupt),
+            Err(stop) => {
+                halves.crossed = stop == Stop::Ended && halves.late;
+                halves.ended = Some(error_of(stop));
+            }
         }
         true
     }
@@ -265,6 +331,14 @@ impl Connection {
     /// What a stranger says.
     pub(super) fn read_hello(&self) -> Reply {
         let mut halves = self.halves.lock();
+        if !self.prove(&mut halves) {
+            // Who is refused knows it already.
+            return match halves.ended {
+                None => Reply::Nothing,
+                Some(Error::PeerGone) => Reply::Ended,
+                Some(why) => Reply::Refused(why),
+            };
+        }
         if !self.take_hello(&mut halves) {
             return Reply::Nothing;
         }
@@ -272,11 +346,12 @@ impl Connection {
             (Some(greeting), _) => Reply::Greeting(greeting),
             (None, None | Some(Error::PeerGone)) => Reply::Ended,
             (None, Some(why)) => {
-                let refusal = match why {
-                    Error::Version => Refusal::Version,
-                    _ => Refusal::Malformed,
-                };
-                self.refuse(&mut halves, refusal);
+                match why {
+                    // It does not read hellos yet.
+                    Error::KeyMissing => proof::refuse(self.stream.fd(), &Proof::Refused(Refusal::KeyUnknown).emit()),
+                    Error::Version => self.refuse(&mut halves, Refusal::Version),
+                    _ => self.refuse(&mut halves, Refusal::Malformed),
+                }
                 Reply::Refused(why)
             }
         }
@@ -285,8 +360,8 @@ impl Connection {
     fn refuse(&self, halves: &mut Halves, why: Refusal) {
         let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
         halves.outgoing.say(hello.as_bytes());
-        let _ = halves.outgoing.flush(&self.fd, false);
-        tcp::finish(&self.fd);
+        let _ = halves.outgoing.flush(&self.stream, false);
+        tcp::finish(self.stream.fd());
     }
 
     /// Tells what the other side does not know of our reading, if nothing has told it since the last look; `now`: in any case. Whether there
@@ -307,7 +382,7 @@ impl Connection {
 
     /// A peer whose kernel does not answer is gone. `now` in nanoseconds.
     pub(super) fn look_at_health(&self, now: u64) {
-        let Some(health) = tcp::health(&self.fd) else { return };
+        let Some(health) = tcp::health(self.stream.fd()) else { return };
         let mut halves = self.halves.lock();
         if !health.waits {
             halves.waits_since = 0;
@@ -331,11 +406,21 @@ impl Connection {
         let mut halves = self.halves.lock();
         halves.start(true);
         self.send(&mut halves, true);
-        halves.ended.is_some() || !halves.outgoing.has_work() && tcp::unacknowledged(&self.fd) == 0
+        let all = !halves.outgoing.has_work() && self.stream.push() == Ok(true);
+        halves.ended.is_some() || all && tcp::unacknowledged(self.stream.fd()) == 0
     }
 
     pub(super) fn guesses(&self) -> Guesses {
         self.halves.lock().incoming.guesses
+    }
+}
+
+fn error_of(stop: Stop) -> Error {
+    match stop {
+        Stop::Ended => Error::PeerGone,
+        Stop::Garbage => Error::Corrupt,
+        Stop::Keyed => Error::KeyMissing,
+        Stop::Altered => Error::Altered,
     }
 }
 
@@ -344,10 +429,9 @@ fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
     let hello = match Hello::parse(bytes) {
         Ok(hello) => hello,
         Err(BadHello::Refused(Refusal::Crossed)) => return Err(None),
-        Err(BadHello::Version(_) | BadHello::Refused(Refusal::Version)) => return Err(Some(Error::Version)),
-        Err(BadHello::Refused(Refusal::WrongEndpoint)) => return Err(Some(Error::Refused)),
-        Err(BadHello::Refused(Refusal::NoResources)) => return Err(Some(Error::NoResources)),
-        Err(_) => return Err(Some(Error::Corrupt)),
+        Err(BadHello::Version(_)) => return Err(Some(Error::Version)),
+        Err(BadHello::Refused(why)) => return Err(Some(why.error())),
+        Err(BadHello::Malformed) => return Err(Some(Error::Corrupt)),
     };
     let size = hello.segment.get() as usize;
     if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
@@ -433,7 +517,7 @@ impl Line for Connection {
     }
 
     fn forget(&self) {
-        self.office.poller.remove(&self.fd);
+        self.office.poller.remove(self.stream.fd());
         self.peer.store(NOBODY, Ordering::Relaxed);
         // The application's memory is its own again.
         let mut halves = self.halves.lock();
@@ -449,8 +533,8 @@ impl Line for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !fork::in_child() {
-            self.office.poller.remove(&self.fd);
-            tcp::finish(&self.fd);
+            self.office.poller.remove(self.stream.fd());
+            tcp::finish(self.stream.fd());
         }
     }
 }

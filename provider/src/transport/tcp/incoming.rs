@@ -13,15 +13,16 @@
 //! payload must belong to a message that was asked for and continue it.
 
 use super::mirror::Mirror;
+use super::stream::Stream;
 use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, gather_into, scatter_bytes, total_len, window};
 use crate::shm::layout::LINE;
-use crate::sys::tcp::{self, Piece};
+use crate::sys::tcp::Piece;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
+use crate::wire::key::Proof;
 use rustc_hash::FxHashMap;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -40,6 +41,16 @@ pub(super) enum Stop {
     Ended,
     /// It wrote what no rustmx writes.
     Garbage,
+    /// It proves a job's key, and none was asked for.
+    Keyed,
+    /// It is encrypted, and not what was sent.
+    Altered,
+}
+
+impl From<Errno> for Stop {
+    fn from(why: Errno) -> Stop {
+        if why == Errno::BADMSG { Stop::Altered } else { Stop::Ended }
+    }
 }
 
 /// A message that was asked for.
@@ -125,15 +136,15 @@ impl Incoming {
     }
 
     /// The bytes of the hello, once they are all there; `None` before.
-    pub fn hello(&mut self, fd: &OwnedFd) -> Result<Option<Vec<u8>>, Stop> {
+    pub fn hello(&mut self, stream: &Stream) -> Result<Option<Vec<u8>>, Stop> {
         let At::Hello(mut got) = self.at else { return Err(Stop::Garbage) };
         while got < HELLO_LEN {
-            match tcp::recv(fd, &[Piece::Own(&self.scratch, got, HELLO_LEN - got)]) {
+            match stream.recv(&[Piece::Own(&self.scratch, got, HELLO_LEN - got)]) {
                 Ok(0) => return Err(Stop::Ended),
                 Ok(n) => got += n,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Stop::Ended),
+                Err(why) => return Err(why.into()),
             }
             self.at = At::Hello(got);
         }
@@ -142,6 +153,7 @@ impl Incoming {
         // Who speaks another language is not waited for.
         match Hello::may_begin(&bytes) {
             true => Ok((got == HELLO_LEN).then_some(bytes)),
+            false if Proof::may_begin(&bytes) => Err(Stop::Keyed),
             false => Err(Stop::Garbage),
         }
     }
@@ -175,13 +187,13 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Stop`]: nothing more comes.
-    pub fn pump(&mut self, fd: &OwnedFd, ready: bool) -> Result<bool, Stop> {
+    pub fn pump(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
         let (mut taken, was_parked) = (0, self.is_parked());
         if !self.resume()? {
             return Ok(false);
         }
         while taken < TURN && (ready || !self.is_dry) {
-            let Some((asked, got)) = self.receive(fd)? else { break };
+            let Some((asked, got)) = self.receive(stream)? else { break };
             taken += got;
             self.is_dry = got < asked;
             self.read_again()?;
@@ -225,7 +237,7 @@ impl Incoming {
     }
 
     /// One call: what is certain, and what is guessed. Returns the bytes that there was room for, and those that came; `None`: none.
-    fn receive(&mut self, fd: &OwnedFd) -> Result<Option<(usize, usize)>, Stop> {
+    fn receive(&mut self, stream: &Stream) -> Result<Option<(usize, usize)>, Stop> {
         let head = match self.at {
             At::Head(got) => FRAME_HEAD - got,
             _ => FRAME_HEAD,
@@ -245,11 +257,11 @@ impl Incoming {
             self.name_guess(guess, behind, &mut pieces);
         }
         let room = pieces.iter().map(Piece::len).sum();
-        let got = match tcp::recv(fd, &pieces) {
+        let got = match stream.recv(&pieces) {
             Ok(0) => return Err(Stop::Ended),
             Ok(got) => got,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(_) => return Err(Stop::Ended),
+            Err(why) => return Err(why.into()),
         };
         drop(pieces);
         let of_body = got.min(named);

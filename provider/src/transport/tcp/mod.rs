@@ -24,6 +24,8 @@
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
+//! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
+//! | `proof.rs` | that both know the job's key |
 //! | `mirror.rs` | the other side's ring as it is here |
 
 mod call;
@@ -32,6 +34,11 @@ mod guesses;
 mod incoming;
 mod mirror;
 mod outgoing;
+mod proof;
+#[cfg(test)]
+mod proof_tests;
+mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -49,10 +56,12 @@ use call::{Call, Stand};
 use connection::{Connection, Origin};
 use guesses::Guesses;
 use parking_lot::Mutex;
+pub use proof::Guard;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,6 +92,8 @@ pub struct Terms {
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
+    /// The job's key, which everybody must prove to know; `None`: nobody is asked.
+    pub guard: Option<Guard>,
 }
 
 /// What the connections of one endpoint share.
@@ -141,7 +152,8 @@ pub struct Tcp {
     /// By slot; who owns a connection is its peer, or the list of strangers.
     connections: Slab<Weak<Connection>>,
     strangers: FxHashMap<u32, Stranger>,
-    calls: FxHashMap<Name, Call>,
+    /// By names of others' choice: the map is keyed.
+    calls: HashMap<Name, Call>,
     clock: Clock,
     /// Connections with payload that waits for the engine.
     parked: Vec<u32>,
@@ -174,7 +186,7 @@ impl Tcp {
             terms,
             connections: Slab::new(),
             strangers: FxHashMap::default(),
-            calls: FxHashMap::default(),
+            calls: HashMap::new(),
             clock: Clock::machine(),
             parked: Vec::new(),
             owing: Vec::new(),
@@ -253,14 +265,19 @@ impl Tcp {
         }
     }
 
+    /// A connection that we took, or made (`origin`).
     fn add(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
         tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
+        let calls = origin.is_some();
         let connection = Arc::new(Connection::new(fd, slot, self.office.clone(), origin));
         entry.insert(Arc::downgrade(&connection));
+        if let Some(guard) = &self.terms.guard {
+            connection.guard(guard, calls)?;
+        }
         Ok(connection)
     }
 
@@ -298,7 +315,7 @@ impl Tcp {
     /// Reads a connection. Whether there was anything.
     fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read(ready);
-        if read.parked {
+        if read.parked && !self.parked.contains(&connection.slot()) {
             self.parked.push(connection.slot());
         }
         self.owe(connection.slot(), now);
@@ -421,6 +438,9 @@ impl Tcp {
                     self.calls.remove(&from);
                 }
                 if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
+                    if connection.has_more() {
+                        self.parked.push(slot);
+                    }
                     events.push(Event::Call { line: connection, pid: 0, greeting });
                 }
             }

@@ -2,15 +2,15 @@
 //! the news of what we read.
 
 use super::Bulk;
+use super::stream::Stream;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, UserSeg, window};
 use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked};
-use crate::sys::tcp::{self, MAX_PIECES, Piece};
+use crate::sys::tcp::{MAX_PIECES, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
 use crate::wire::header::Header;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -118,7 +118,8 @@ impl Outgoing {
         let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
         let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
         let walk = Consumer::new(lines.clone(), count);
-        self.ring = Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false });
+        self.ring =
+            Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false });
     }
 
     /// Payload to be sent when its turn comes.
@@ -159,7 +160,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn flush(&mut self, fd: &OwnedFd, mut news: bool) -> Result<(), Errno> {
+    pub fn flush(&mut self, stream: &Stream, mut news: bool) -> Result<(), Errno> {
         self.blocked = false;
         loop {
             if self.batch.is_empty() {
@@ -169,7 +170,7 @@ impl Outgoing {
             if self.batch.is_empty() {
                 return Ok(());
             }
-            match self.send(fd) {
+            match self.send(stream) {
                 Ok(true) => {}
                 // Without memory for it the kernel has room later, too.
                 Ok(false) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
@@ -183,7 +184,7 @@ impl Outgoing {
     }
 
     /// Sends the rest of the batch; whether that was all.
-    fn send(&mut self, fd: &OwnedFd) -> Result<bool, Errno> {
+    fn send(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
         let mut skip = self.left;
         for part in &self.batch {
@@ -203,7 +204,7 @@ impl Outgoing {
             skip = 0;
         }
         let wanted: usize = pieces.iter().map(Piece::len).sum();
-        let sent = tcp::send(fd, &pieces)?;
+        let sent = stream.send(&pieces)?;
         drop(pieces);
         self.left += sent;
         if sent < wanted {

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "buffers of the tests as the application's")]
 
 use super::connection::Connection;
+use super::proof::Guard;
 use super::{NOBODY, Office};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::UserSeg;
@@ -16,13 +17,14 @@ use crate::transport::{Bulk, Greeting, Handed, InPlace, Line, Reply};
 use crate::wire::frame::{Body, Frame};
 use crate::wire::header::Kind;
 use crate::wire::hello::{Hello, NAME};
+use crate::wire::key::Key;
 use proptest::prelude::*;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-fn sockets() -> [OwnedFd; 2] {
+pub(super) fn sockets() -> [OwnedFd; 2] {
     let listener = tcp::listen(([127, 0, 0, 1], 0).into()).expect("listen");
     let a = tcp::connect(tcp::own_address(&listener).expect("name"), None, 0).expect("connect");
     while !tcp::connected(&a).expect("connecting") {}
@@ -75,9 +77,10 @@ struct Side {
 }
 
 impl Side {
-    fn new(fd: OwnedFd) -> Side {
+    fn new(fd: OwnedFd, guard: Option<&Guard>, calls: bool) -> Side {
         let mine = segment::private(MIN_SEGMENT);
         let connection = connection(fd);
+        guard.into_iter().for_each(|guard| connection.guard(guard, calls).expect("random numbers"));
         let mut link = Link::new(mine.clone(), 1 << 20).far();
         let hello = Hello::new([1; NAME], [2; NAME], MIN_SEGMENT as u32, 0, [0; 16]);
         let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
@@ -105,12 +108,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::guarded(None)
+    }
+
+    fn guarded(guard: Option<&Guard>) -> Scene {
         let ([a, ra], [b, rb]) = (sockets(), sockets());
         let clone = |fd: &OwnedFd| fd.try_clone().expect("clone");
         let memory = || SharedMem::new(Heap::new(1 << 16));
         let there = Relay { from: clone(&ra), to: clone(&rb), memory: memory() };
         let back = Relay { from: rb, to: ra, memory: memory() };
-        let mut scene = Scene { a: Side::new(a), b: Side::new(b), there, back };
+        let mut scene = Scene { a: Side::new(a, guard, true), b: Side::new(b, guard, false), there, back };
         let (mut met_a, mut met_b) = (false, false);
         while !(met_a && met_b) {
             scene.there.pass(100);
@@ -311,6 +318,16 @@ proptest! {
     #[test]
     fn however_the_stream_is_cut_everything_arrives(steps in proptest::collection::vec(step(), 1..120)) {
         let mut run = Run { scene: Scene::new(), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
+        for step in steps {
+            run.take(step);
+        }
+        run.finish();
+    }
+
+    #[test]
+    fn and_so_it_does_encrypted(steps in proptest::collection::vec(step(), 1..120), encrypt in any::<bool>()) {
+        let scene = Scene::guarded(Some(&Guard { key: Key::new(b"a key"), encrypt }));
+        let mut run = Run { scene, records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
         for step in steps {
             run.take(step);
         }

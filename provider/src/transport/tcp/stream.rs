@@ -1,0 +1,60 @@
+//! What carries a connection's bytes: the socket as it is, or encrypted. What is above names pieces of memory and knows no difference.
+
+use super::session::Session;
+use crate::sys::tcp::{self, Piece};
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::sync::OnceLock;
+
+/// A socket, and what encrypts it. Plain, it costs one branch for each system call.
+pub(super) struct Stream {
+    fd: OwnedFd,
+    session: OnceLock<Box<Mutex<Session>>>,
+}
+
+impl Stream {
+    pub fn new(fd: OwnedFd) -> Stream {
+        Stream { fd, session: OnceLock::new() }
+    }
+
+    /// From now on everything is encrypted.
+    pub fn encrypt(&self, session: Session) {
+        let first = self.session.set(Box::new(Mutex::new(session)));
+        debug_assert!(first.is_ok(), "encrypted twice");
+    }
+
+    /// The socket, for what is not its bytes.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// As [`tcp::send`]; what was taken may still lie here ([`push`](Self::push)).
+    pub fn send(&self, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+        match self.session.get() {
+            None => tcp::send(&self.fd, pieces),
+            Some(session) => session.lock().send(&self.fd, pieces),
+        }
+    }
+
+    /// As [`tcp::recv`]; `EBADMSG` if it was altered on the way.
+    pub fn recv(&self, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+        match self.session.get() {
+            None => tcp::recv(&self.fd, pieces),
+            Some(session) => session.lock().recv(&self.fd, pieces),
+        }
+    }
+
+    /// Sends what was taken. Whether the socket has all of it.
+    pub fn push(&self) -> Result<bool, Errno> {
+        match self.session.get() {
+            None => Ok(true),
+            Some(session) => session.lock().push(&self.fd),
+        }
+    }
+
+    /// Whether there is something to be received that the socket does not tell of.
+    pub fn has_more(&self) -> bool {
+        self.session.get().is_some_and(|session| session.lock().has_more())
+    }
+}
