@@ -27,9 +27,14 @@ pub fn create(bytes: usize) -> Result<(OwnedFd, SharedMem), Errno> {
     Ok((fd, mem))
 }
 
-/// A segment in private memory: for messages to oneself, and for simulations.
+/// A segment in private memory: for messages to oneself, for peers on other hosts, and for simulations. Of a ring in which little
+/// ever stands little is in memory, and a process has two for each peer.
 pub fn private(bytes: usize) -> SharedMem {
-    let mem = SharedMem::new(Heap::new(bytes));
+    let mem = match memfd::private(bytes) {
+        Ok(mapping) => SharedMem::new(mapping),
+        // Too many mappings, or miri.
+        Err(_) => SharedMem::new(Heap::new(bytes)),
+    };
     write_card(&mem);
     mem
 }

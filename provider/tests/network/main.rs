@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `strangers.rs` | whoever connects and is no rustmx: scanners, HTTP, noise, lying hellos, two thousand that say nothing |
 //! | `liars.rs` | a sound hello, and then frames that no rustmx writes |
+//! | `many.rs` | a process with many peers |
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `silence.rs` | a peer that is stopped and not gone |
@@ -18,6 +19,7 @@ mod crossing;
 mod flow;
 mod hosts;
 mod liars;
+mod many;
 mod places;
 mod scene;
 mod silence;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
 /// What a read did.
@@ -74,6 +74,8 @@ pub struct Connection {
     office: Arc<Office>,
     /// Whose it is.
     pub(super) peer: AtomicU32,
+    /// It is in the list of those that were read lately.
+    pub(super) is_owing: AtomicBool,
     halves: Mutex<Halves>,
 }
 
@@ -93,7 +95,14 @@ impl Connection {
             waits_since: 0,
             is_dirty: false,
         };
-        Connection { fd, slot, office, peer: AtomicU32::new(NOBODY), halves: Mutex::new(halves) }
+        Connection {
+            fd,
+            slot,
+            office,
+            peer: AtomicU32::new(NOBODY),
+            is_owing: AtomicBool::new(false),
+            halves: Mutex::new(halves),
+        }
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -105,13 +114,14 @@ impl Connection {
         tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())
     }
 
-    /// Its peer, if [`hear`](Line::hear) would answer something.
+    /// Its peer, if [`hear`](Line::hear) would answer something, or there are records in a ring that the endpoint does not watch.
     pub(super) fn speaks(&self) -> Option<PeerId> {
         let halves = self.halves.lock();
         let speaks = halves.ended.is_some()
             || halves.greeting.is_some()
             || !halves.outgoing.done.is_empty()
-            || !halves.incoming.done.is_empty();
+            || !halves.incoming.done.is_empty()
+            || halves.incoming.has_unseen();
         if speaks { peer_of(self.peer.load(Ordering::Relaxed)) } else { None }
     }
 
@@ -255,6 +265,7 @@ impl Connection {
 
     /// Tells what the other side does not know of our reading, if nothing else has told it.
     pub(super) fn pay(&self) {
+        self.is_owing.store(false, Ordering::Relaxed);
         let mut halves = self.halves.lock();
         if halves.outgoing.owes(false) {
             self.send(&mut halves, true);

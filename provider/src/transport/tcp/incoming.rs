@@ -162,6 +162,11 @@ impl Incoming {
         matches!(self.at, At::Waiting { .. })
     }
 
+    /// Whether records wait that the engine must be told of.
+    pub fn has_unseen(&self) -> bool {
+        self.mirror.as_ref().is_some_and(Mirror::waits)
+    }
+
     /// The part of a message that the other side is about to be asked for goes to `bulk`.
     pub fn expect(&mut self, bulk: Bulk<'_>) {
         let Bulk { id, iov, skip, len } = bulk;

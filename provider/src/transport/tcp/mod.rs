@@ -56,6 +56,8 @@ use std::sync::{Arc, Weak};
 const HELLO_PATIENCE: u64 = 4_000_000_000;
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
+/// Nanoseconds after which a call that is not taken is begun anew for the first time; doubled each time.
+const REDIAL: u64 = 500_000_000;
 /// Nanoseconds between looks at the health of connections, at most; and what a shorter patience is divided by.
 const HEALTH_EVERY: u64 = 500_000_000;
 const LOOKS: u64 = 8;
@@ -124,6 +126,16 @@ struct Stranger {
     since: u64,
 }
 
+/// A call under way.
+struct Call {
+    fd: OwnedFd,
+    /// When it was first looked at, and when it was begun anew the last time; 0: not yet.
+    since: u64,
+    begun: u64,
+    /// Nanoseconds before it is begun anew.
+    patience: u64,
+}
+
 /// The network side of one endpoint's door.
 pub struct Tcp {
     office: Arc<Office>,
@@ -132,7 +144,7 @@ pub struct Tcp {
     /// By slot; who owns a connection is its peer, or the list of strangers.
     connections: Slab<Weak<Connection>>,
     strangers: FxHashMap<u32, Stranger>,
-    calls: FxHashMap<Name, (OwnedFd, u64)>,
+    calls: FxHashMap<Name, Call>,
     /// Connections with payload that waits for the engine.
     parked: Vec<u32>,
     /// Read lately, and when: the other side may have to be told what of it was consumed.
@@ -193,28 +205,50 @@ impl Tcp {
 
     /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
     pub fn call(&mut self, name: &Name, log: &Log) -> Result<Arc<Connection>, NoCall> {
-        let fd = match self.calls.remove(name) {
-            Some((fd, _)) => fd,
+        let mut call = match self.calls.remove(name) {
+            Some(call) => call,
             None => {
-                self.random = self.random.wrapping_add(1);
-                let to = tcp::scoped(name.ip(), name.scope_id(), name.port());
-                let fd = tcp::connect(to, self.terms.ports.clone(), self.random);
+                let fd = self.connect(name);
                 if let (Err(Errno::ADDRINUSE), Some(range)) = (&fd, &self.terms.ports) {
                     log.warn(|| no_port(range, "to call from"));
                 }
-                fd.map_err(|e| refused(e, name))?
+                Call { fd: fd.map_err(|e| refused(e, name))?, since: 0, begun: 0, patience: REDIAL }
             }
         };
-        match tcp::connected(&fd) {
+        match tcp::connected(&call.fd) {
             // Who connected long ago and then computed has said no hello in time: the call begins anew.
-            Ok(true) if tcp::is_hung_up(&fd) => Err(NoCall::Later),
-            Ok(true) => self.add(fd).map_err(NoCall::Never),
+            Ok(true) if tcp::is_hung_up(&call.fd) => Err(NoCall::Later),
+            Ok(true) => self.add(call.fd).map_err(NoCall::Never),
             Ok(false) => {
-                self.calls.insert(*name, (fd, 0));
+                // Asked again: somebody waits for it.
+                call.since = 0;
+                self.calls.insert(*name, call);
                 Err(NoCall::Soon)
             }
             Err(why) => Err(refused(why, name)),
         }
+    }
+
+    fn connect(&mut self, name: &Name) -> Result<OwnedFd, Errno> {
+        self.random = self.random.wrapping_add(1);
+        tcp::connect(tcp::scoped(name.ip(), name.scope_id(), name.port()), self.terms.ports.clone(), self.random)
+    }
+
+    /// Begins calls anew that were not taken in time. The kernel by itself asks again after 1, 3 and 7 s, and thousands that were turned away by one
+    /// full backlog would ask in step and be turned away again. Processes do this at times of their own.
+    fn redial(&mut self, now: u64) {
+        let mut calls = std::mem::take(&mut self.calls);
+        calls.retain(|name, call| {
+            (call.since, call.begun) = (or_now(call.since, now), or_now(call.begun, now));
+            if now.saturating_sub(call.begun) >= call.patience
+                && tcp::connected(&call.fd) == Ok(false)
+                && let Ok(fd) = self.connect(name)
+            {
+                *call = Call { fd, begun: now, patience: 2 * call.patience, ..*call };
+            }
+            now.saturating_sub(call.since) < CALL_PATIENCE
+        });
+        self.calls = calls;
     }
 
     fn add(&mut self, fd: OwnedFd) -> Result<Arc<Connection>, Error> {
@@ -265,7 +299,7 @@ impl Tcp {
         if read.parked {
             self.parked.push(connection.slot());
         }
-        self.owe(connection.slot(), now);
+        self.owe(connection, now);
         self.hand_up(connection, events);
         read.any
     }
@@ -294,9 +328,9 @@ impl Tcp {
         work
     }
 
-    fn owe(&mut self, slot: u32, now: u64) {
-        if !self.owing.iter().any(|o| o.0 == slot) {
-            self.owing.push((slot, now));
+    fn owe(&mut self, connection: &Connection, now: u64) {
+        if !connection.is_owing.swap(true, Ordering::Relaxed) {
+            self.owing.push((connection.slot(), now));
         }
     }
 
@@ -371,6 +405,10 @@ impl Tcp {
         self.deaf = true;
     }
 
+    fn listen_again(&mut self) {
+        self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
+    }
+
     fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
         let Some(stranger) = self.strangers.get(&slot) else { return };
         let who = stranger.connection.other_end();
@@ -383,6 +421,10 @@ impl Tcp {
                 }
                 if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
                     events.push(Event::Call { line: connection, pid: 0, greeting });
+                }
+                // Peers that all call at once are heard as fast as they speak.
+                if self.deaf && self.strangers.len() <= MOST_STRANGERS / 2 && !self.short_of_descriptors {
+                    self.listen_again();
                 }
             }
             Reply::Refused(why) => {
@@ -402,17 +444,14 @@ impl Tcp {
         self.health_at = now + self.office.health_every();
         // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
         self.strangers.retain(|_, s| {
-            s.since = if s.since == 0 { now } else { s.since };
+            s.since = or_now(s.since, now);
             now.saturating_sub(s.since) < HELLO_PATIENCE
         });
         if self.deaf && self.strangers.len() < MOST_STRANGERS {
-            self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
+            self.listen_again();
         }
         self.connections.retain(|_, weak| weak.strong_count() > 0);
-        for (_, since) in self.calls.values_mut() {
-            *since = if *since == 0 { now } else { *since };
-        }
-        self.calls.retain(|_, (_, since)| now.saturating_sub(*since) < CALL_PATIENCE);
+        self.redial(now);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);
@@ -476,6 +515,11 @@ fn refused(why: Errno, name: &Name) -> NoCall {
         Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
         _ => NoCall::Never(Error::Refused),
     }
+}
+
+/// A time that is not known yet is now.
+fn or_now(since: u64, now: u64) -> u64 {
+    if since == 0 { now } else { since }
 }
 
 /// No peer yet.
