@@ -4,7 +4,7 @@ use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
-use crate::mem::shared::{Heap, SharedMem};
+use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
@@ -325,8 +325,8 @@ fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
         return Err(Some(Error::Corrupt));
     }
     let segment = Handed::Own(segment::private(size));
-    // Nobody rings it: frames wake by themselves.
-    let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
+    // Nobody rings it, frames wake by themselves: it takes no memory.
+    let bell = Handed::Own(segment::pages(bell::BYTES));
     Ok(Box::new(Greeting { hello, segment, bell }))
 }
 
