@@ -334,7 +334,8 @@ pub fn frames(bytes: &[u8]) {
             2 => match writer.record(&mut script) {
                 Some((from, lines)) => {
                     let consumed = script.number();
-                    let sound = scene.write(&mut stream, &head(1, u64::from(lines) * LINE as u64, [consumed, from.into(), 1 << 20, 0]));
+                    let sound =
+                        scene.write(&mut stream, &head(1, u64::from(lines) * LINE as u64, [consumed, from.into(), 1 << 20, 0]));
                     sound && scene.write(&mut stream, &writer.lines(from, lines))
                 }
                 None => false,
