@@ -398,7 +398,7 @@ pub fn control(bytes: &[u8]) {
                 socket::send(&fd, loan.as_bytes(), &fds[..usize::from(flags & 2 != 0)])
             }
             3 => {
-                let (line, n) = (script.number() as usize, script.number() as usize);
+                let (line, n) = (script.number() as usize % (BYTES / LINE), script.number() as usize);
                 let raw = script.bytes(n);
                 let at = CONTROL_LINES * LINE + line * LINE;
                 if at + raw.len() <= BYTES {
