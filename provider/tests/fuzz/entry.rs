@@ -483,7 +483,9 @@ pub fn parsers(bytes: &[u8]) {
             let _ = Loan::parse(script.0);
             if let Ok(name) = Name::from_bytes(script.0) {
                 assert_eq!(&name.to_bytes()[..], script.0);
-                assert_eq!(name.to_string().parse::<Name>(), Ok(name));
+                // Text says no scope of an IPv4 address, and of a contact no more than where it is.
+                let whole = !name.is_contact() && (name.scope_id() == 0 || name.ip().is_ipv6());
+                assert!(!whole || name.to_string().parse::<Name>() == Ok(name), "{name}");
             }
             if let Ok(text) = std::str::from_utf8(script.0) {
                 let _ = text.parse::<Name>();
