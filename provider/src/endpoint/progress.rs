@@ -155,6 +155,17 @@ impl Endpoint {
         work
     }
 
+    /// Records of a peer came by the network. Nobody has rung for them, and if its ring is a cold one its turn would be long in coming.
+    fn ring_for(&mut self, id: PeerId) {
+        let peer = self.peers.get(id);
+        if let Some(own) = &self.bell
+            && !peer.hot
+            && peer.link.as_ref().is_some_and(|l| l.ready())
+        {
+            own.bell.ring(id.0);
+        }
+    }
+
     /// Lets a cold ring that had something take the place of a hot one that had nothing for long.
     fn warm(&mut self, id: PeerId) {
         let tick = self.poll.tick;
@@ -300,7 +311,11 @@ impl Endpoint {
         match event {
             Event::Call { line, pid, greeting } => self.called(out, line, pid, &greeting),
             // A packet that only wakes is no work: what it is about is in the ring.
-            Event::Peer(id) => return usize::from(self.heard_from(out, id)),
+            Event::Peer(id) => {
+                let heard = self.heard_from(out, id);
+                self.ring_for(id);
+                return usize::from(heard);
+            }
             Event::Own => return 0,
             Event::TurnedAway(who) => self.complain(|| format!("turned away {who}")),
         }

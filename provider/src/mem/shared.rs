@@ -228,7 +228,9 @@ unsafe impl Sync for Heap {}
 impl Heap {
     /// `len` zeroed bytes, rounded up to a line.
     pub fn new(len: usize) -> Arc<Heap> {
-        let layout = std::alloc::Layout::from_size_align(len.next_multiple_of(64).max(64), 4096).expect("a segment is small");
+        // A page of its own for a few lines would be mostly air, and each connection has some.
+        let align = if len < 4096 { 64 } else { 4096 };
+        let layout = std::alloc::Layout::from_size_align(len.next_multiple_of(64).max(64), align).expect("a segment is small");
         // SAFETY: the layout has a size above zero.
         let p = unsafe { std::alloc::alloc_zeroed(layout) };
         let base = NonNull::new(p).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
@@ -243,7 +245,7 @@ impl Drop for Heap {
     }
 }
 
-// SAFETY: owned until drop, 4096-byte aligned, handed out only here.
+// SAFETY: owned until drop, aligned to a line at least, handed out only here.
 unsafe impl Backing for Heap {
     fn base(&self) -> NonNull<u8> {
         self.base

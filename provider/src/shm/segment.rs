@@ -27,11 +27,21 @@ pub fn create(bytes: usize) -> Result<(OwnedFd, SharedMem), Errno> {
     Ok((fd, mem))
 }
 
-/// A segment in private memory: for messages to oneself, and for simulations.
+/// A segment in private memory: for messages to oneself, for peers on other hosts, and for simulations. Of a ring in which little
+/// ever stands little is in memory, and a process has two for each peer.
 pub fn private(bytes: usize) -> SharedMem {
-    let mem = SharedMem::new(Heap::new(bytes));
+    let mem = pages(bytes);
     write_card(&mem);
     mem
+}
+
+/// Zeroed memory of this process that takes room page by page, as it is written.
+pub fn pages(bytes: usize) -> SharedMem {
+    match memfd::private(bytes) {
+        Ok(mapping) => SharedMem::new(mapping),
+        // Too many mappings, or miri.
+        Err(_) => SharedMem::new(Heap::new(bytes)),
+    }
 }
 
 /// Maps a peer's segment, for reading only.

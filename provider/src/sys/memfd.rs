@@ -1,7 +1,8 @@
 //! Sealed, reserved, nameless shared memory: `memfd_create(2)`, `fallocate(2)`, `F_ADD_SEALS` (fcntl(2)).
 //!
 //! What is created here cannot shrink (no SIGBUS for those who map it), has its pages reserved (no SIGBUS on a full
-//! machine), and, if `exclusive`, cannot be mapped for writing by anybody but its creator.
+//! machine), and, if `exclusive`, cannot be mapped for writing by anybody but its creator. And memory of this process alone, whose pages
+//! come when they are touched.
 #![expect(unsafe_code)]
 // UNSAFETY: mmap, munmap and madvise.
 
@@ -48,7 +49,7 @@ impl Drop for Mapping {
         if super::fork::in_child() {
             return;
         }
-        // SAFETY: mapped by `map` below with this base and length, and no view outlives the Arc around us.
+        // SAFETY: mapped by `map_as` or `private` below with this base and length, and no view outlives the Arc around us.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -64,6 +65,18 @@ fn map_as(fd: impl AsFd, offset: u64, len: usize, prot: ProtFlags, writable: boo
     let _ = unsafe { rustix::mm::madvise(p, len, Advice::LinuxDontFork) };
     let base = NonNull::new(p.cast()).ok_or(Errno::NOMEM)?;
     Ok(Arc::new(Mapping { base, len, writable }))
+}
+
+/// `len` zeroed bytes of this process alone. A page takes memory from its first use on: not so what the allocator zeroes, which all of it is, nor
+/// huge pages, which would bring in the neighbours.
+pub fn private(len: usize) -> Result<Arc<Mapping>, Errno> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    let p =
+        unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+    // SAFETY: advises on the mapping just made.
+    let _ = unsafe { rustix::mm::madvise(p, len, Advice::LinuxNoHugepage) };
+    let base = NonNull::new(p.cast()).ok_or(Errno::NOMEM)?;
+    Ok(Arc::new(Mapping { base, len, writable: true }))
 }
 
 /// Creates `len` zeroed bytes (whole pages), mapped for writing here. With `exclusive` nobody else can ever map it

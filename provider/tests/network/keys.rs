@@ -170,7 +170,7 @@ impl Between {
         listener.set_nonblocking(true).expect("nonblocking");
         let here = listener.local_addr().expect("address");
         let between = Between { listener, to: place(to), ends: None, said: [vec![], vec![]], flip };
-        (between, to.name().at(here.ip(), 0, here.port()))
+        (between, to.name().at(&[(here.ip(), 0)], here.port()))
     }
 
     fn pass(&mut self) {

@@ -5,6 +5,7 @@
 //! | `strangers.rs` | whoever connects and is no rustmx: scanners, HTTP, noise, lying hellos, two thousand that say nothing |
 //! | `liars.rs` | a sound hello, and then frames that no rustmx writes |
 //! | `keys.rs` | who has not the job's key, and who listens or alters what is said |
+//! | `many.rs` | a process with many peers |
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `silence.rs` | a peer that is stopped and not gone |
@@ -24,6 +25,7 @@ mod flow;
 mod hosts;
 mod keys;
 mod liars;
+mod many;
 mod places;
 mod scene;
 mod silence;

@@ -17,6 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Nanoseconds that an attempt has for itself before the next one begins (RFC 8305, section 5).
 const HEAD_START: u64 = 250_000_000;
+/// Nanoseconds after which an attempt that is not taken is begun anew for the first time; doubled each time.
+const REDIAL: u64 = 500_000_000;
 /// Links on which a link-local address is looked for.
 const MOST_LINKS: usize = 4;
 
@@ -52,6 +54,8 @@ pub(super) struct Call {
     past: Vec<(Option<SocketAddr>, SocketAddr, End)>,
     /// When the last attempt began.
     begun: u64,
+    /// Nanoseconds before what is not taken is begun anew.
+    patience: u64,
     /// When it was first asked about; 0: not yet.
     pub since: u64,
 }
@@ -75,7 +79,7 @@ impl Call {
     }
 
     fn to(ahead: VecDeque<SocketAddr>) -> Call {
-        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, since: 0 }
+        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, patience: REDIAL, since: 0 }
     }
 
     /// Goes on, as far as that is possible without waiting. `now` in nanoseconds; `dial` begins to connect.
@@ -94,6 +98,23 @@ impl Call {
             match dial(to) {
                 Ok(fd) => self.open.push(Attempt { to, fd }),
                 Err(why) => self.past.push((None, to, End::Failed(why))),
+            }
+        }
+    }
+
+    /// Begins attempts anew that were not taken in time, once all addresses are being tried. The kernel by itself asks again after 1, 3 and 7 s,
+    /// and thousands that were turned away by one full backlog would ask in step and be turned away again. Processes do this at times of
+    /// their own.
+    pub fn redial(&mut self, now: u64, mut dial: impl FnMut(SocketAddr) -> Result<OwnedFd, Errno>) {
+        if !self.ahead.is_empty() || now.saturating_sub(self.begun) < self.patience {
+            return;
+        }
+        (self.begun, self.patience) = (now, 2 * self.patience);
+        for attempt in &mut self.open {
+            if tcp::connected(&attempt.fd) == Ok(false)
+                && let Ok(fd) = dial(attempt.to)
+            {
+                attempt.fd = fd;
             }
         }
     }

@@ -7,7 +7,7 @@ use super::proof::{self, Guard, Handshake, Unproved};
 use super::stream::Stream;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
-use crate::mem::shared::{Heap, SharedMem};
+use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
@@ -22,7 +22,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
 /// What a read did.
@@ -96,6 +96,8 @@ pub struct Connection {
     pub(super) peer: AtomicU32,
     /// The version of the protocol that the other side speaks, if that is another one, until somebody asks; else 0.
     foreign: AtomicU32,
+    /// It is in the list of those that were read lately.
+    pub(super) is_owing: AtomicBool,
     halves: Mutex<Halves>,
 }
 
@@ -119,7 +121,8 @@ impl Connection {
             is_dirty: false,
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
-        Connection { stream: Stream::new(fd), slot, office, peer, foreign, halves: Mutex::new(halves) }
+        let is_owing = AtomicBool::new(false);
+        Connection { stream: Stream::new(fd), slot, office, peer, foreign, is_owing, halves: Mutex::new(halves) }
     }
 
     /// The job's key is proved before anything is said; `calls`: by us first.
@@ -194,13 +197,14 @@ impl Connection {
         true
     }
 
-    /// Its peer, if [`hear`](Line::hear) would answer something.
+    /// Its peer, if [`hear`](Line::hear) would answer something, or there are records in a ring that the endpoint does not watch.
     pub(super) fn speaks(&self) -> Option<PeerId> {
         let halves = self.halves.lock();
         let speaks = halves.ended.is_some()
             || halves.greeting.is_some()
             || !halves.outgoing.done.is_empty()
-            || !halves.incoming.done.is_empty();
+            || !halves.incoming.done.is_empty()
+            || halves.incoming.has_unseen();
         if speaks { peer_of(self.peer.load(Ordering::Relaxed)) } else { None }
     }
 
@@ -438,8 +442,8 @@ fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
         return Err(Some(Error::Corrupt));
     }
     let segment = Handed::Own(segment::private(size));
-    // Nobody rings it: frames wake by themselves.
-    let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
+    // Nobody rings it, frames wake by themselves: it takes no memory.
+    let bell = Handed::Own(segment::pages(bell::BYTES));
     Ok(Box::new(Greeting { hello, segment, bell }))
 }
 

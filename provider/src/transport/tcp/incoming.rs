@@ -102,8 +102,8 @@ pub(super) struct Incoming {
     last_payload: u32,
     /// Bytes of records that are guessed.
     usual: usize,
-    /// Where bytes go that nobody wants.
-    sink: SharedMem,
+    /// Where bytes go that nobody wants, once there may be some.
+    sink: Option<SharedMem>,
     /// The last call got less than it asked for.
     is_dry: bool,
     /// Messages that are all there.
@@ -127,7 +127,7 @@ impl Incoming {
             last: Guess::Nothing,
             last_payload: 0,
             usual: 4 * LINE,
-            sink: SharedMem::new(Heap::new(SINK)),
+            sink: None,
             is_dry: false,
             done: VecDeque::new(),
             guesses: Guesses::default(),
@@ -174,11 +174,19 @@ impl Incoming {
         matches!(self.at, At::Waiting { .. })
     }
 
+    /// Whether records wait that the engine must be told of.
+    pub fn has_unseen(&self) -> bool {
+        self.mirror.as_ref().is_some_and(Mirror::waits)
+    }
+
     /// The part of a message that the other side is about to be asked for goes to `bulk`.
     pub fn expect(&mut self, bulk: Bulk<'_>) {
         let Bulk { id, iov, skip, len } = bulk;
         let iov = window(iov, skip, len);
         let room = total_len(&iov);
+        if room < len {
+            self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
+        }
         self.expected.insert(id, Expected { iov, room, from: skip as u64, arrived: 0, len });
     }
 
@@ -467,8 +475,10 @@ impl Incoming {
                     return;
                 }
             }
-            if placed < bytes {
-                pieces.push(Piece::Own(&self.sink, 0, (bytes - placed).min(SINK)));
+            if placed < bytes
+                && let Some(sink) = &self.sink
+            {
+                pieces.push(Piece::Own(sink, 0, (bytes - placed).min(SINK)));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
-use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, LINE_WORDS, STATE, ring_lines};
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LINE_WORDS, STATE, ring_lines};
 use crate::shm::stance::Stance;
 use crate::sys::tcp::Piece;
 use crate::wire::frame::Frame;
@@ -60,6 +60,11 @@ impl Mirror {
     /// Whether the reader has read all that came.
     pub fn is_drained(&self) -> bool {
         self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32 == self.position
+    }
+
+    /// Whether there are lines that the engine finds only if it is told of them, for it does not look into this ring in each turn.
+    pub fn waits(&self) -> bool {
+        !Stance::of(self.mine.word(HOT).load(Ordering::Relaxed)).hot && !self.is_drained()
     }
 
     fn word(&self, line: u32) -> &core::sync::atomic::AtomicU64 {

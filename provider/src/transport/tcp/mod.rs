@@ -225,6 +225,8 @@ impl Tcp {
         });
         match stand {
             Stand::Soon => {
+                // Somebody waits for it.
+                call.since = 0;
                 self.calls.insert(*name, call);
                 Err(NoCall::Soon)
             }
@@ -263,6 +265,19 @@ impl Tcp {
         if let Some(call) = self.calls.remove(name) {
             log.warn(|| format!("cannot connect to {name}: {}", call.story()));
         }
+    }
+
+    /// Begins calls anew that were not taken in time ([`Call::redial`]).
+    fn redial(&mut self, now: u64) {
+        let (ports, random, clock) = (&self.terms.ports, &mut self.random, self.clock.now());
+        self.calls.retain(|_, call| {
+            call.since = if call.since == 0 { now } else { call.since };
+            call.redial(clock, |to| {
+                *random = random.wrapping_add(1);
+                limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
+            });
+            now.saturating_sub(call.since) < CALL_PATIENCE
+        });
     }
 
     /// A connection that we took, or made (`origin`).
@@ -318,7 +333,7 @@ impl Tcp {
         if read.parked && !self.parked.contains(&connection.slot()) {
             self.parked.push(connection.slot());
         }
-        self.owe(connection.slot(), now);
+        self.owe(connection, now);
         self.hand_up(connection, events);
         read.any
     }
@@ -347,9 +362,9 @@ impl Tcp {
         work
     }
 
-    fn owe(&mut self, slot: u32, now: u64) {
-        if !self.owing.iter().any(|o| o.0 == slot) {
-            self.owing.push((slot, now));
+    fn owe(&mut self, connection: &Connection, now: u64) {
+        if !connection.is_owing.swap(true, Ordering::Relaxed) {
+            self.owing.push((connection.slot(), now));
         }
     }
 
@@ -363,7 +378,13 @@ impl Tcp {
         }
         let mut owing = std::mem::take(&mut self.owing);
         owing.retain(|(slot, since)| {
-            now.saturating_sub(*since) < OWED_FOR || self.connection(*slot).is_some_and(|connection| connection.pay(false))
+            if now.saturating_sub(*since) < OWED_FOR {
+                return true;
+            }
+            let Some(connection) = self.connection(*slot) else { return false };
+            let stays = connection.pay(false);
+            connection.is_owing.store(stays, Ordering::Relaxed);
+            stays
         });
         self.owing = owing;
     }
@@ -373,6 +394,9 @@ impl Tcp {
             self.owing.clear();
         }
         for connection in self.connections.iter().filter_map(|(_, weak)| weak.upgrade()) {
+            if now {
+                connection.is_owing.store(false, Ordering::Relaxed);
+            }
             connection.pay(now);
         }
     }
@@ -427,6 +451,10 @@ impl Tcp {
         self.deaf = true;
     }
 
+    fn listen_again(&mut self) {
+        self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
+    }
+
     fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
         let Some(stranger) = self.strangers.get(&slot) else { return };
         let who = stranger.connection.other_end();
@@ -442,6 +470,10 @@ impl Tcp {
                         self.parked.push(slot);
                     }
                     events.push(Event::Call { line: connection, pid: 0, greeting });
+                }
+                // Peers that all call at once are heard as fast as they speak.
+                if self.deaf && self.strangers.len() <= MOST_STRANGERS / 2 && !self.short_of_descriptors {
+                    self.listen_again();
                 }
             }
             Reply::Refused(why) => {
@@ -462,17 +494,14 @@ impl Tcp {
         self.health_at = now + self.office.health_every();
         // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
         self.strangers.retain(|_, s| {
-            s.since = if s.since == 0 { now } else { s.since };
+            s.since = or_now(s.since, now);
             now.saturating_sub(s.since) < HELLO_PATIENCE
         });
         if self.deaf && self.strangers.len() < MOST_STRANGERS {
-            self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
+            self.listen_again();
         }
         self.connections.retain(|_, weak| weak.strong_count() > 0);
-        for call in self.calls.values_mut() {
-            call.since = if call.since == 0 { now } else { call.since };
-        }
-        self.calls.retain(|_, call| now.saturating_sub(call.since) < CALL_PATIENCE);
+        self.redial(now);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);
@@ -543,6 +572,11 @@ fn refused(why: Errno, name: &Name) -> NoCall {
         Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
         _ => NoCall::Never(Error::Refused),
     }
+}
+
+/// A time that is not known yet is now.
+fn or_now(since: u64, now: u64) -> u64 {
+    if since == 0 { now } else { since }
 }
 
 /// No peer yet.

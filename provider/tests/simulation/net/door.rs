@@ -269,12 +269,7 @@ impl Line for Talk {
                 net.note(format_args!("{node} hears the end of {other}"));
                 Reply::Ended
             }
-            Packet::Refusal(why) => Reply::Refused(match why {
-                Refusal::Version => Error::Version,
-                Refusal::WrongEndpoint => Error::Refused,
-                Refusal::NoResources => Error::NoResources,
-                Refusal::None | Refusal::Malformed | Refusal::Crossed => Error::Corrupt,
-            }),
+            Packet::Refusal(why) => Reply::Refused(why.error()),
         }
     }
 

@@ -1,0 +1,263 @@
+//! How jobs grow: whole engines over a simulated network (`tests/growth/sim/`), from 16 ranks up to what fits, and a model of the rest.
+//!
+//! `cargo bench -p rustmx --bench growth` takes minutes and up to 3 GB, and writes the plot and the tables that `docs/scaling.md` shows.
+//! `--help` tells what can be changed.
+
+mod page;
+#[path = "../../tests/growth/sim/mod.rs"]
+mod sim;
+
+use clap::{Parser, ValueEnum};
+use rustmx::Config;
+use serde::Serialize;
+use sim::fabric::{CLOUD, ETHERNET, Terms};
+use sim::job::{Job, Make, Program};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Idle turns over which their time is measured, so many times; the quickest is told.
+const IDLE: (usize, usize) = (2_000, 30);
+/// Rounds after the first; the last one is told.
+const WARM: usize = 2;
+
+/// Simulates jobs of growing size: the real engine, with simulated sockets, network and time.
+#[derive(Parser)]
+#[command(name = "growth")]
+struct Ask {
+    /// Ranks of the jobs; those that need more connections than --most are left to the model.
+    #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096")]
+    ranks: Vec<usize>,
+    /// What the ranks do.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all-to-all,allreduce,all-to-one")]
+    program: Vec<What>,
+    /// The network.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ethernet,cloud")]
+    network: Vec<Network>,
+    /// Bytes of a message.
+    #[arg(long, default_value_t = 1024)]
+    bytes: usize,
+    /// Most connections of a simulated job: each takes some 30 KB here.
+    #[arg(long, default_value_t = 33_000)]
+    most: usize,
+    /// Calls that a kernel keeps (net.core.somaxconn), if not the network's own.
+    #[arg(long)]
+    backlog: Option<usize>,
+    /// Nanoseconds from NIC to NIC, if not the network's own.
+    #[arg(long)]
+    latency: Option<u64>,
+    /// Gigabits a second of a NIC, if not the network's own.
+    #[arg(long)]
+    gbit: Option<f64>,
+    /// Milliseconds after which a call that was not taken is begun anew; 0: only the kernel asks again.
+    #[arg(long)]
+    redial: Option<u64>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Prints results as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Writes the plot there.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Cargo says so.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    AllToAll,
+    Allreduce,
+    AllToOne,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Network {
+    Ethernet,
+    Cloud,
+}
+
+impl What {
+    fn program(self) -> Program {
+        match self {
+            What::AllToAll => Program::AllToAll,
+            What::Allreduce => Program::Allreduce,
+            What::AllToOne => Program::Star,
+        }
+    }
+}
+
+/// What one job showed, or what the model says of it. Times in virtual nanoseconds, if not said otherwise.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    network: &'static str,
+    program: &'static str,
+    ranks: usize,
+    /// Not simulated, but by the model.
+    modelled: bool,
+    connections: u64,
+    /// The first round: connections are made.
+    first: u64,
+    /// A later round.
+    later: u64,
+    /// From its start until a rank has its first message, in the first round: mean, and of the last one.
+    first_message: [u64; 2],
+    calls: u64,
+    crossed: u64,
+    redials: u64,
+    overflows: u64,
+    most_waiting: usize,
+    frames: u64,
+    news: u64,
+    /// Resident bytes of this process for each peer of each rank, and for each rank besides.
+    peer_bytes: u64,
+    rank_bytes: u64,
+    /// Real nanoseconds of one turn of rank 0 in which nothing happens.
+    idle_turn: f64,
+    /// Real seconds that the simulation took.
+    took: f64,
+}
+
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+fn simulate(make: Make, show: bool) -> Row {
+    let began = Instant::now();
+    let empty = resident();
+    let mut job = Job::new(make, Config::default());
+    let opened = resident();
+    let tell = |through: usize| {
+        if show && through.is_multiple_of(256) {
+            eprint!("\r{} of {} ranks, {}: {through} are through   ", make.program.name(), make.ranks, make.terms.name);
+        }
+    };
+    let first = job.run(tell);
+    let met = resident();
+    let told = job.told();
+    let later = (0..WARM).map(|_| job.run(tell)).last().map_or(0, |t| t.all);
+    let batch = |job: &mut Job| {
+        let started = Instant::now();
+        job.idle(0, IDLE.0);
+        started.elapsed().as_nanos() as f64 / IDLE.0 as f64
+    };
+    let idle_turn = (0..IDLE.1).map(|_| batch(&mut job)).fold(f64::INFINITY, f64::min);
+    if show {
+        eprint!("\r{:70}\r", "");
+    }
+    Row {
+        network: make.terms.name,
+        program: make.program.name(),
+        ranks: make.ranks,
+        modelled: false,
+        connections: told.met,
+        first: first.all,
+        later,
+        first_message: [first.first_mean, first.first_last],
+        calls: told.calls,
+        crossed: told.crossed,
+        redials: told.redials,
+        overflows: told.overflows,
+        most_waiting: told.most_waiting,
+        frames: told.frames,
+        news: told.news,
+        peer_bytes: met.saturating_sub(opened) / (2 * told.met).max(1),
+        rank_bytes: opened.saturating_sub(empty) / make.ranks as u64,
+        idle_turn,
+        took: began.elapsed().as_secs_f64(),
+    }
+}
+
+/// Straight lines through the times of the largest two jobs that were simulated: each rank's work is proportional to its peers.
+struct Model {
+    first: (f64, f64),
+    later: (f64, f64),
+}
+
+impl Model {
+    fn of(rows: &[Row]) -> Option<Model> {
+        let simulated: Vec<&Row> = rows.iter().filter(|r| !r.modelled).collect();
+        let [.., a, b] = simulated[..] else { return None };
+        let line = |value: fn(&Row) -> u64| {
+            let (x, y) = ((a.ranks - 1) as f64, (b.ranks - 1) as f64);
+            let slope = (value(b) as f64 - value(a) as f64) / (y - x);
+            (value(a) as f64 - slope * x, slope)
+        };
+        Some(Model { first: line(|r| r.first), later: line(|r| r.later) })
+    }
+
+    fn at(&self, ranks: usize) -> [u64; 2] {
+        [self.first, self.later].map(|(base, slope)| (base + slope * (ranks - 1) as f64) as u64)
+    }
+
+    fn row(&self, like: &Row, ranks: usize, connections: usize) -> Row {
+        let [first, later] = self.at(ranks);
+        Row {
+            ranks,
+            modelled: true,
+            connections: connections as u64,
+            first,
+            later,
+            first_message: [0; 2],
+            calls: 0,
+            crossed: 0,
+            redials: 0,
+            overflows: 0,
+            most_waiting: 0,
+            frames: 0,
+            news: 0,
+            idle_turn: 0.0,
+            took: 0.0,
+            ..like.clone()
+        }
+    }
+}
+
+fn terms(ask: &Ask, network: Network) -> Terms {
+    let base = if network == Network::Ethernet { ETHERNET } else { CLOUD };
+    Terms {
+        backlog: ask.backlog.unwrap_or(base.backlog),
+        latency: ask.latency.unwrap_or(base.latency),
+        gbit: ask.gbit.unwrap_or(base.gbit),
+        redial: ask.redial.map_or(base.redial, |ms| ms * 1_000_000),
+        ..base
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let ask = Ask::parse();
+    let mut rows = Vec::new();
+    for network in &ask.network {
+        for what in &ask.program {
+            let (program, mut here) = (what.program(), Vec::new());
+            for &ranks in &ask.ranks {
+                if program == Program::Allreduce && !ranks.is_power_of_two() {
+                    return Err(format!("an allreduce of {ranks} ranks: only powers of two are simulated").into());
+                }
+                let pairs = program.pairs(ranks);
+                if pairs <= ask.most {
+                    let make = Make { ranks, program, bytes: ask.bytes, terms: terms(&ask, *network), seed: ask.seed };
+                    here.push(simulate(make, !ask.json));
+                } else if let Some(model) = Model::of(&here)
+                    && let Some(last) = here.iter().rfind(|r| !r.modelled).cloned()
+                {
+                    here.push(model.row(&last, ranks, pairs));
+                }
+                if let (Some(row), false) = (here.last(), ask.json) {
+                    eprintln!("{}", page::line(row));
+                }
+            }
+            rows.extend(here);
+        }
+    }
+    if ask.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        println!("{}", page::table(&rows));
+    }
+    if let Some(path) = &ask.svg {
+        std::fs::write(path, page::plot(&rows)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,495 @@
+//! What is done with bytes that a fuzzer makes up (`fuzz/`), and that `main.rs` replays: an engine hears them from outside. Only what everybody may
+//! use of the library is used, so nothing in it is there for fuzzing's sake.
+//!
+//! Each run has a victim of its own, an honest peer that speaks with it before and after, and a clock of its own. What must hold: nothing panics,
+//! every loop ends, memory around buffers is as it was, who speaks no rustmx is hung up on, and the honest peer goes on.
+
+use crate::common::{Msg, Node, Want, attr};
+use rustix::fd::AsFd;
+use rustmx::config::network::Iface;
+use rustmx::mem::atomic::{Ordering, Words};
+use rustmx::mem::shared::SharedMem;
+use rustmx::region::Region;
+use rustmx::shm::layout::{CONTROL_LINES, LINE, LINE_WORDS};
+use rustmx::shm::{bell, segment};
+use rustmx::sys::clock::Clock;
+use rustmx::sys::{host, memfd, socket};
+use rustmx::transport::link::{Class, Draft, Link};
+use rustmx::wire::frame::{FRAME_HEAD, Frame};
+use rustmx::wire::header::{Header, Kind, Place, Rts};
+use rustmx::wire::hello::{HELLO_LEN, Hello, NAME};
+use rustmx::wire::loan::Loan;
+use rustmx::wire::offer::{Named, Offer, parse_pieces};
+use rustmx::wire::order::{Ending, Order};
+use rustmx::{Access, Addr, Config, Name, UserSeg};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use zerocopy::IntoBytes;
+
+/// Bytes of the fuzzer's ring.
+const BYTES: usize = 24 << 10;
+/// Bytes around each buffer that nobody may write, and what is in them.
+const GUARD: usize = 64;
+const UNTOUCHED: u8 = 0xee;
+/// Room of the victim's receives, by their tags.
+const ROOMS: [usize; 4] = [0, 100, 5000, 100_000];
+const REGION: usize = 4096;
+const HONEST: u64 = 1 << 40;
+/// Turns within which everything must have happened.
+const TURNS: usize = 50_000;
+
+/// Bytes as a script: small numbers, one after the other.
+struct Script<'a>(&'a [u8]);
+
+impl<'a> Script<'a> {
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// A number whose first byte says how many follow, so that both small and huge ones are short.
+    fn number(&mut self) -> u64 {
+        match self.byte() {
+            254 => u64::from_le_bytes([0; 8].map(|_: u8| self.byte())),
+            255 => u64::MAX - u64::from(self.byte()),
+            253 => u64::from(u32::from_le_bytes([0; 4].map(|_: u8| self.byte()))),
+            252 => u64::from(u16::from_le_bytes([0; 2].map(|_: u8| self.byte()))),
+            small => small.into(),
+        }
+    }
+
+    fn bytes(&mut self, n: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at(n.min(self.0.len()));
+        self.0 = rest;
+        first
+    }
+}
+
+/// A buffer between guards.
+struct Guarded(Vec<u8>);
+
+impl Guarded {
+    fn new(room: usize) -> Guarded {
+        Guarded(vec![UNTOUCHED; room + 2 * GUARD])
+    }
+
+    fn inside(&mut self) -> &mut [u8] {
+        let end = self.0.len() - GUARD;
+        &mut self.0[GUARD..end]
+    }
+
+    fn check(&self) {
+        let (before, after) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
+        assert!(before.iter().chain(after).all(|b| *b == UNTOUCHED), "written beside a buffer of {}", self.0.len() - 2 * GUARD);
+    }
+}
+
+/// The victim and its honest peer.
+struct Scene {
+    // Engines go before the memory that they were given.
+    victim: Node,
+    good: Node,
+    to_good: Addr,
+    to_victim: Addr,
+    clock: Arc<AtomicU64>,
+    buffers: Vec<Guarded>,
+    rounds: u64,
+}
+
+impl Scene {
+    fn new(by_network: bool) -> Scene {
+        let iface = Iface::parse("127.0.0.1").0;
+        let (shm, tcp) = (u64::from(!by_network), u64::from(by_network));
+        let config = Config { shm, tcp, iface, yield_when_idle: 1, close_timeout: 0, ..Config::default() };
+        let clock = Arc::new(AtomicU64::new(1));
+        let open = || Node::open(config.clone(), attr(), Clock::Manual(clock.clone()));
+        let (victim, good) = (open(), open());
+        let (to_good, to_victim) = (victim.knows(&good), good.knows(&victim));
+        let mut scene = Scene { victim, good, to_good, to_victim, clock, buffers: Vec::new(), rounds: 0 };
+        scene.exchange();
+        scene.offer_memory();
+        scene
+    }
+
+    /// Receives that a stranger can match, and a region that it can reach.
+    fn offer_memory(&mut self) {
+        self.buffers = ROOMS.iter().chain([&REGION]).map(|room| Guarded::new(*room)).collect();
+        for (tag, buffer) in self.buffers[..ROOMS.len()].iter_mut().enumerate() {
+            self.victim.recv(Want::tag(tag as u64), buffer.inside()).expect("recv");
+        }
+        let inside = self.buffers[ROOMS.len()].inside();
+        // SAFETY: the region's memory lives as long as the victim.
+        #[expect(unsafe_code)]
+        let memory = unsafe { UserSeg::new(inside.as_mut_ptr(), inside.len()) };
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.victim.domain.mr_register(Some(1), Region { memory, access, by_address: false, counter: None }).expect("region");
+    }
+
+    fn turns(&mut self, n: usize) {
+        for _ in 0..n {
+            self.clock.fetch_add(1_000, Ordering::Relaxed);
+            drop(self.victim.poll());
+        }
+    }
+
+    fn wait(&mut self, ns: u64) {
+        self.clock.fetch_add(ns, Ordering::Relaxed);
+        self.turns(150);
+    }
+
+    /// A message each way between the victim and the honest peer.
+    fn exchange(&mut self) {
+        self.rounds += 1;
+        let (tag, word) = (HONEST + self.rounds, self.rounds.to_le_bytes());
+        let (mut out, mut back, mut into, mut into_good) = (word, word, [0; 8], [0; 8]);
+        self.good.recv(Want::tag(tag), &mut into_good).expect("recv");
+        self.victim.recv(Want::tag(tag).from(self.to_good), &mut into).expect("recv");
+        self.good.send(Msg::new(self.to_victim, tag), &mut out).expect("send");
+        self.victim.send(Msg::new(self.to_good, tag), &mut back).expect("send");
+        let (mut open, mut turns) = (4, 0);
+        while open > 0 {
+            self.clock.fetch_add(1_000, Ordering::Relaxed);
+            for node in [&mut self.victim, &mut self.good] {
+                open -= node.poll().iter().filter(|e| e.is_ok_and(|c| c.ctx.0 as u64 == tag)).count();
+            }
+            turns += 1;
+            assert!(turns < TURNS, "the honest peer is cut off");
+        }
+        assert_eq!((into, into_good), (word, word));
+    }
+
+    fn end(mut self) {
+        self.turns(100);
+        self.exchange();
+        self.buffers.iter().for_each(Guarded::check);
+    }
+
+    fn stranger(&self) -> TcpStream {
+        let name = self.victim.name();
+        let stream = TcpStream::connect(SocketAddr::new(name.ip().to_canonical(), name.port())).expect("connect");
+        stream.set_nonblocking(true).expect("nonblocking");
+        stream.set_nodelay(true).expect("nodelay");
+        stream
+    }
+
+    /// Writes all of it, as far as it is wanted. Whether somebody still listens.
+    fn write(&mut self, stream: &mut TcpStream, mut bytes: &[u8]) -> bool {
+        for _ in 0..TURNS {
+            match stream.write(bytes) {
+                Ok(n) if n == bytes.len() => return true,
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    // It may wait for something that will never come.
+                    if self.victim.stats().lost > 0 {
+                        return false;
+                    }
+                    self.turns(1);
+                }
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+fn is_hung_up(stream: &mut TcpStream) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(e) => return e.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// The name of whoever writes the bytes.
+fn somebody(host: u64) -> Name {
+    Name::new(0x5eed | 1, 0, host, None)
+}
+
+/// Bytes on the listening port: first where they are cut, then all that is said. Names that are zeros are replaced by sound ones.
+pub fn stranger(bytes: &[u8]) {
+    let Some((&cut, said)) = bytes.split_first() else { return };
+    let mut scene = Scene::new(true);
+    let mut said = said.to_vec();
+    if said.len() >= HELLO_LEN {
+        for (at, name) in [(16, somebody(host::id() ^ 1)), (16 + NAME, scene.victim.name())] {
+            if said[at..at + NAME] == [0; NAME] {
+                said[at..at + NAME].copy_from_slice(&name.to_bytes());
+            }
+        }
+    }
+    let mut stream = scene.stranger();
+    let (first, rest) = said.split_at(usize::from(cut).min(said.len()));
+    if scene.write(&mut stream, first) {
+        scene.turns(70);
+        scene.write(&mut stream, rest);
+    }
+    scene.turns(100);
+    if said.len() < HELLO_LEN || Hello::parse(&said[..HELLO_LEN]).is_err() {
+        // Who has not said hello in time goes, whatever he has said.
+        scene.wait(1_000_000_000);
+        scene.wait(6_000_000_000);
+        scene.wait(1_000_000_000);
+        assert!(is_hung_up(&mut stream), "{} bytes that are no hello, and still connected", said.len());
+    }
+    drop(stream);
+    scene.end();
+}
+
+/// A ring of ours, for records that are sound to look at.
+struct Writer {
+    mem: SharedMem,
+    link: Link,
+    framed: u32,
+}
+
+const KINDS: [Kind; 14] = [
+    Kind::Inline,
+    Kind::Eager,
+    Kind::Rts,
+    Kind::Data,
+    Kind::Cts,
+    Kind::Put,
+    Kind::Get,
+    Kind::Atomic,
+    Kind::Event,
+    Kind::Answer,
+    Kind::Offer,
+    Kind::Accept,
+    Kind::Done,
+    Kind::Fin,
+];
+
+impl Writer {
+    fn new(mem: SharedMem) -> Writer {
+        Writer { link: Link::new(mem.clone(), 1 << 20), mem, framed: 0 }
+    }
+
+    /// A record of any kind, with any words and payload. Where it is, if there was room.
+    fn record(&mut self, script: &mut Script<'_>) -> Option<(u32, u32)> {
+        let kind = KINDS[usize::from(script.byte()) % KINDS.len()];
+        let flags = script.byte() & 15;
+        let [tag, data, first, second] = [0; 4].map(|_: u8| script.number());
+        let bytes = script.number() as usize % 600;
+        let bytes = script.bytes(bytes);
+        let draft = Draft { kind, flags, tag, data, body: [first, second], iov: &[], skip: 0, len: bytes.len(), bytes };
+        let behind = self.link.send(&draft, Class::Control).ok()?;
+        let from = std::mem::replace(&mut self.framed, behind);
+        Some((from, behind - from))
+    }
+
+    fn lines(&self, from: u32, lines: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.mem.append_to((CONTROL_LINES + from as usize) * LINE, lines as usize * LINE, &mut bytes);
+        bytes
+    }
+}
+
+/// A head of a frame, with whatever in it.
+fn head(kind: u8, length: u64, rest: [u64; 4]) -> [u8; FRAME_HEAD] {
+    let mut bytes = [0; FRAME_HEAD];
+    bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
+    bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+    bytes[8..12].copy_from_slice(&(rest[0] as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&(rest[1] as u32).to_le_bytes());
+    bytes[16..24].copy_from_slice(&rest[2].to_le_bytes());
+    bytes[24..].copy_from_slice(&rest[3].to_le_bytes());
+    bytes
+}
+
+/// A sound hello by network, and then a script of frames: raw bytes, heads that lie, records of all kinds, payload, messages to whoever says this.
+pub fn frames(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let mut scene = Scene::new(true);
+    let name = somebody(host::id() ^ 1);
+    let hello = Hello::new(name.to_bytes(), scene.victim.name().to_bytes(), BYTES as u32, 0, [0; 16]);
+    let mut stream = scene.stranger();
+    let mut writer = Writer::new(segment::private(BYTES));
+    let to_liar = scene.victim.av.insert(&name);
+    let mut message = vec![7; 20_000];
+    let mut listens = scene.write(&mut stream, hello.as_bytes());
+    scene.turns(100);
+    while listens && !script.is_over() {
+        listens = match script.byte() % 6 {
+            0 => {
+                let n = script.number() as usize;
+                let raw = script.bytes(n).to_vec();
+                scene.write(&mut stream, &raw)
+            }
+            1 => {
+                let kind = script.byte();
+                let length = script.number();
+                let rest = [0; 4].map(|_: u8| script.number());
+                scene.write(&mut stream, &head(kind, length, rest))
+            }
+            2 => match writer.record(&mut script) {
+                Some((from, lines)) => {
+                    let consumed = script.number();
+                    let sound =
+                        scene.write(&mut stream, &head(1, u64::from(lines) * LINE as u64, [consumed, from.into(), 1 << 20, 0]));
+                    sound && scene.write(&mut stream, &writer.lines(from, lines))
+                }
+                None => false,
+            },
+            3 => {
+                let [id, offset, length] = [0; 3].map(|_: u8| script.number());
+                let length = length % (1 << 17);
+                let sound = scene.write(&mut stream, &head(2, length, [0, id, 1 << 20, offset]));
+                sound && scene.write(&mut stream, &vec![0x5a; length as usize])
+            }
+            4 => {
+                let n = script.byte();
+                scene.turns(usize::from(n));
+                true
+            }
+            _ => {
+                let n = (script.number() as usize).min(message.len());
+                // It may be refused, of course.
+                let _ = scene.victim.send(Msg::new(to_liar, 5), &mut message[..n]);
+                true
+            }
+        };
+    }
+    scene.turns(100);
+    drop(stream);
+    scene.end();
+    drop(message);
+}
+
+/// What a process of this host says on the control socket, and what it then writes into its ring: packets, hellos that lie, loans, records, raw words.
+pub fn control(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let mut scene = Scene::new(false);
+    let own = scene.victim.name();
+    let (segment_fd, mem) = segment::create(BYTES).expect("segment");
+    let (bell_fd, _) = memfd::create("rustmx-bell", bell::BYTES, false).expect("bell");
+    let mut writer = Writer::new(mem);
+    let fd = socket::connect(&own.socket_name()).expect("connect");
+    let fds = [segment_fd.as_fd(), bell_fd.as_fd()];
+    let name = somebody(host::id());
+    while !script.is_over() {
+        let _ = match script.byte() % 7 {
+            0 => {
+                let (n, with) = (script.number() as usize, script.byte() as usize % 3);
+                socket::send(&fd, script.bytes(n), &fds[..with])
+            }
+            1 => {
+                let sizes = [BYTES as u64, 4096, 0, 1 << 20, BYTES as u64 + 4096];
+                let (size, slot, lie) = (sizes[script.byte() as usize % 5], script.number(), script.byte());
+                let to = if lie & 1 != 0 { name } else { own };
+                let from = if lie & 2 != 0 { own } else { name };
+                let hello = Hello::new(from.to_bytes(), to.to_bytes(), size as u32, slot as u32, [1; 16]);
+                let mine = if lie & 4 != 0 { [fds[1], fds[0]] } else { fds };
+                socket::send(&fd, hello.as_bytes(), &mine)
+            }
+            2 => {
+                let [number, base, offset, length] = [0; 4].map(|_: u8| script.number());
+                let flags = script.byte();
+                let loan = Loan::new(number as u32, base, offset, length).to_write(flags & 1 != 0);
+                socket::send(&fd, loan.as_bytes(), &fds[..usize::from(flags & 2 != 0)])
+            }
+            3 => {
+                let (line, n) = (script.number() as usize % (BYTES / LINE), script.number() as usize);
+                let raw = script.bytes(n);
+                let at = CONTROL_LINES * LINE + line * LINE;
+                if at + raw.len() <= BYTES {
+                    writer.mem.fill_bytes(at, raw);
+                }
+                Ok(())
+            }
+            4 => {
+                let (word, value) = (script.byte() as usize % (CONTROL_LINES * LINE_WORDS), script.number());
+                writer.mem.word(word).store(value, Ordering::Release);
+                Ok(())
+            }
+            5 => {
+                let n = script.byte();
+                scene.turns(usize::from(n));
+                Ok(())
+            }
+            _ => {
+                let _ = writer.record(&mut script);
+                Ok(())
+            }
+        };
+    }
+    scene.turns(200);
+    drop(fd);
+    scene.end();
+}
+
+/// All that reads bytes or words of a peer into a value: what is taken says the same again.
+pub fn parsers(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    match script.byte() % 7 {
+        0 => {
+            if let Ok(hello) = Hello::parse(script.0) {
+                assert_eq!(hello.as_bytes(), script.0);
+            }
+        }
+        1 => {
+            if let Some(raw) = script.0.first_chunk::<FRAME_HEAD>()
+                && let Ok(frame) = Frame::parse(*raw)
+            {
+                assert_eq!(&frame.emit(), raw);
+                assert!(frame.length() <= u32::MAX as usize);
+            }
+        }
+        2 => {
+            let words = [0; 3].map(|_: u8| script.number());
+            let (position, room) = (script.number() as u32, script.number() as u32 % 2048);
+            if let Ok(header) = Header::parse(words, position, room) {
+                assert!(header.lines() <= room && header.emit(position) == words);
+            }
+        }
+        3 => {
+            let (words, len) = ([0; 2].map(|_: u8| script.number()), script.number() as u16);
+            if let Ok(rts) = Rts::parse(words, len) {
+                assert!(rts.emit() == words && u64::from(rts.promise) <= rts.total && u32::from(len) <= rts.promise);
+            }
+            assert_eq!(Place::parse(words).emit(), words);
+        }
+        4 => {
+            if let Ok(offer) = Offer::parse([0; 2].map(|_: u8| script.number())) {
+                assert!(Offer::parse(offer.emit()).is_ok());
+            }
+            let named = Named::of(script.number());
+            assert_eq!(Named::of(named.emit()), named);
+            let words: Vec<u64> = (0..script.byte() % 20).map(|_| script.number()).collect();
+            let said = script.number() as usize;
+            if let Ok(pieces) = parse_pieces(&words, said) {
+                assert!(pieces.len() <= words.len());
+            }
+        }
+        5 => {
+            let word = script.number();
+            if let Some((order, bytes)) = Order::parse(word) {
+                assert!(bytes <= rustmx::ATOMIC_MAX && Order::parse(order.emit(bytes)) == Some((order, bytes)));
+            }
+            if let Some(ending) = Ending::parse(word) {
+                assert_eq!(Ending::parse(ending.emit()), Some(ending));
+            }
+        }
+        _ => {
+            let _ = Loan::parse(script.0);
+            if let Ok(name) = Name::from_bytes(script.0) {
+                assert_eq!(&name.to_bytes()[..], script.0);
+                // Text says no scope of an IPv4 address, and of a contact no more than where it is.
+                let whole = !name.is_contact() && name.addresses().iter().all(|(ip, scope)| *scope == 0 || ip.is_ipv6());
+                assert!(!whole || name.to_string().parse::<Name>() == Ok(name), "{name}");
+            }
+            if let Ok(text) = std::str::from_utf8(script.0) {
+                let _ = text.parse::<Name>();
+            }
+        }
+    }
+}
