@@ -28,7 +28,9 @@ pub struct At {
 
 impl Venue for At {
     fn open(&self, _name: &Name) -> Result<Box<dyn Door>, Error> {
-        Ok(Box::new(DoorAt { fabric: self.fabric.clone(), host: self.host, strangers: HashMap::new() }))
+        let ip = Ipv4Addr::from(FIRST + self.host as u32).into();
+        let place = Place { addresses: [(ip, 0)].into_iter().collect(), port: 9000 };
+        Ok(Box::new(DoorAt { fabric: self.fabric.clone(), host: self.host, place, strangers: HashMap::new() }))
     }
 
     fn random(&self) -> u64 {
@@ -39,6 +41,7 @@ impl Venue for At {
 struct DoorAt {
     fabric: Shared,
     host: usize,
+    place: Place,
     strangers: HashMap<(usize, usize), Arc<Talk>>,
 }
 
@@ -134,8 +137,8 @@ fn redial(fabric: &mut Fabric, host: usize, now: u64) {
 }
 
 impl Door for DoorAt {
-    fn place(&self) -> Option<Place> {
-        Some(Place { ip: Ipv4Addr::from(FIRST + self.host as u32).into(), scope_id: 0, port: 9000 })
+    fn place(&self) -> Option<&Place> {
+        Some(&self.place)
     }
 
     fn reach(&self, _name: &Name) -> Result<Reach, Error> {

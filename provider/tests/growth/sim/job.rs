@@ -101,7 +101,16 @@ pub struct Job {
 
 fn attr() -> EpAttr {
     let flags = OpFlags::COMPLETION;
-    EpAttr { tx_flags: flags, rx_flags: flags, source: true, directed_recv: true, msg: true, tagged: true, service: None }
+    EpAttr {
+        tx_flags: flags,
+        rx_flags: flags,
+        source: true,
+        directed_recv: true,
+        msg: true,
+        tagged: true,
+        service: None,
+        auth_key: Default::default(),
+    }
 }
 
 fn seg(part: &mut [u8]) -> UserSeg {
