@@ -261,7 +261,8 @@ fn what_else_decided_is_told() {
         return;
     }
     // Private memory, which nobody can map: it was long enough, and did not go that way.
-    let config = Config { copy: 2, copy_thread: 2, copy_thread_min: 1 << 20, ..Config::default() };
+    let iface = Iface::parse("127.0.0.1").0;
+    let config = Config { copy: 2, copy_thread: 2, copy_thread_min: 1 << 20, iface, ..Config::default() };
     let mut a = Node::with(config.clone(), attr());
     let mut b = Node::with(config, attr());
     exchange(&mut a, &mut b, &[100, 3000, 100_000, 100_000]);

@@ -1,8 +1,10 @@
 //! What the tests that leave this process share: where things are, a C compiler, programs with a time limit.
 #![allow(dead_code, reason = "every test binary uses a part")]
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A fresh directory below cargo's own for tests.
@@ -74,16 +76,31 @@ pub fn start(command: &mut Command) -> Running {
 
 pub fn finish(mut running: Running, limit: Duration) -> Output {
     let mut child = running.0.take().expect("it is finished once");
+    // Who says more than a pipe holds waits until it is read.
+    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
     let until = Instant::now() + limit;
-    while child.try_wait().expect("wait").is_none() {
-        if Instant::now() > until {
-            let _ = child.kill();
-            let out = child.wait_with_output().expect("output");
-            panic!("not finished after {limit:?}:\n{}", text(&out));
+    let (status, late) = loop {
+        match child.try_wait().expect("wait") {
+            Some(status) => break (status, false),
+            None if Instant::now() > until => {
+                let _ = child.kill();
+                break (child.wait().expect("wait"), true);
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("output")
+    };
+    let [stdout, stderr] = [stdout, stderr].map(|thread| thread.join().expect("read"));
+    let out = Output { status, stdout, stderr };
+    assert!(!late, "not finished after {limit:?}:\n{}", text(&out));
+    out
+}
+
+fn reading(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.expect("it is piped").read_to_end(&mut bytes).expect("read");
+        bytes
+    })
 }
 
 /// Both streams, for looking into and for messages.

@@ -71,7 +71,7 @@ fn fails(a: &mut Node, b: &mut Node, to_b: Addr) -> ErrorEntry {
     b.recv(Want::tag(1), &mut into).expect("recv");
     loop {
         let _ = b.poll();
-        for event in a.poll() {
+        if let Some(event) = a.poll().pop() {
             return event.expect_err("nobody takes it");
         }
         until.check(|| "no error".into());
@@ -278,7 +278,6 @@ fn who_alters_what_is_said_ends_it() {
 
 /// Who is called may compute for longer than a call may take, and who calls for longer than a listener waits for a proof.
 #[test]
-#[ignore = "who calls, computes for 4 s in the middle of the proof and goes on does not get through yet"]
 fn who_computes_is_waited_for() {
     let _dog = watchdog("computes", 60);
     for caller_sleeps in [false, true] {
@@ -299,7 +298,11 @@ fn who_computes_is_waited_for() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let until = Deadline::new(10);
-        while into != out {
+        loop {
+            // What is written to it nobody sees here.
+            if std::hint::black_box(&into) == &out {
+                break;
+            }
             for event in a.poll().into_iter().chain(b.poll()) {
                 event.expect("no error");
             }

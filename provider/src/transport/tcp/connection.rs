@@ -165,6 +165,11 @@ impl Connection {
         false
     }
 
+    /// Whether the other side has said what only who knows the job's key can say for the first time.
+    pub(super) fn seems_to_know(&self) -> bool {
+        self.halves.lock().proof.as_ref().is_some_and(|proof| proof.is_half_made())
+    }
+
     /// Whether something came that the socket does not tell of.
     pub(super) fn has_more(&self) -> bool {
         self.stream.has_more()

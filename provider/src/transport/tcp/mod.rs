@@ -493,9 +493,12 @@ impl Tcp {
         }
         self.health_at = now + self.office.health_every();
         // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
+        let many = self.strangers.len() > MOST_STRANGERS / 2;
         self.strangers.retain(|_, s| {
             s.since = or_now(s.since, now);
-            now.saturating_sub(s.since) < HELLO_PATIENCE
+            // Who knows the key, as it seems, may compute. (Or he repeats what he heard; then he shares half of the places with his like.)
+            let patience = if !many && s.connection.seems_to_know() { CALL_PATIENCE } else { HELLO_PATIENCE };
+            now.saturating_sub(s.since) < patience
         });
         if self.deaf && self.strangers.len() < MOST_STRANGERS {
             self.listen_again();

@@ -181,6 +181,11 @@ impl Handshake {
         Ok(true)
     }
 
+    /// Whether the caller's first message was right, and its confirmation is to come.
+    pub fn is_half_made(&self) -> bool {
+        matches!(self.at, At::Confirmation(_))
+    }
+
     /// Whether we called, and it took so long that the other side may have lost patience.
     pub fn is_late(&self) -> bool {
         self.calls && self.since.elapsed() >= LONG
