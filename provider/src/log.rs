@@ -72,6 +72,18 @@ impl Log {
         }
     }
 
+    /// A mistake in what the user set, without which this process would run: goes to standard error if the log does not show it.
+    #[cold]
+    pub fn insist(&self, text: impl FnOnce() -> String) {
+        match &self.0 {
+            Some(sink) if sink.enabled(LogLevel::Warn, LogSubsystem::EpCtrl) => {
+                sink.write(LogLevel::Warn, LogSubsystem::EpCtrl, &text());
+            }
+            Some(_) => eprintln!("rustmx: {}", text()),
+            None => {}
+        }
+    }
+
     /// A warning about a connection.
     pub fn warn(&self, text: impl FnOnce() -> String) {
         self.say(LogLevel::Warn, LogSubsystem::EpCtrl, text);

@@ -35,7 +35,7 @@ impl Access {
     /// [`Error::Invalid`]: it would run with less protection than was asked for.
     pub fn guard(&self, own: &Secret) -> Result<Option<Guard>, Error> {
         let (encrypt, refuse) = (self.encrypt, |text: String| {
-            self.log.warn(|| text);
+            self.log.insist(|| text);
             Err(Error::Invalid)
         });
         match self.find(own) {

@@ -67,7 +67,8 @@ impl Machine {
             return Ok([(found.ip, found.scope_id)].into_iter().collect());
         }
         let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
-        self.log.warn(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+        self.log
+            .insist(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
         Err(Error::Invalid)
     }
 
