@@ -67,3 +67,25 @@ fn a_call_that_is_not_taken_is_begun_anew() {
         until.check(|| format!("one call only: {calls:?}"));
     }
 }
+
+/// Who alone has spoken for long is listened to first; the others are still heard within a few turns.
+#[test]
+fn one_that_talks_all_the_time_hides_nobody() {
+    let _dog = watchdog("talker", 60);
+    let (mut hub, mut peers) = crowd(2);
+    let mut hears = |hub: &mut Node, who: usize, tag: u64| {
+        let mut into = [0u8; 8];
+        hub.recv(Want::tag(tag), &mut into).expect("recv");
+        let (peer, to) = &mut peers[who];
+        peer.send(Msg::new(*to, tag), &mut [7; 8]).expect("send");
+        while peer.poll().is_empty() {}
+        (1..1000).find(|_| hub.poll().iter().any(|e| e.is_ok_and(|c| c.ctx == UserCtx(tag as usize)))).expect("turns")
+    };
+    for round in 0..3u64 {
+        for i in 0..200 {
+            hears(&mut hub, 0, 1000 * (round + 1) + i);
+        }
+        let turns = hears(&mut hub, 1, 1000 * (round + 1) + 900);
+        assert!(turns <= 24, "{turns} turns");
+    }
+}
