@@ -92,18 +92,20 @@ table! {
         stats: Kind::Bool, 0, 0, 1;
         /// What an endpoint that was used tells on standard error when it closes: how much went which way, what was refused and why; used: ways that were used only; json: an object a line.
         explain: Kind::Choice(&["0", "1", "used", "json"]), 0, 0, 3;
-        /// Bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
-        ring_size: Kind::Bytes, 24 << 10, 8 << 10, 1 << 20;
+        /// Most bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
+        ring_size: Kind::Bytes, 256 << 10, 8 << 10, 1 << 20;
+        /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 24 KiB at least, and the ring size at most.
+        ring_memory: Kind::Bytes, 4 << 20, 24 << 10, 1 << 40;
         /// Longest message that travels as one record; longer ones are streamed in fragments.
-        eager_max: Kind::Bytes, 4 << 10, 232, 60 << 10;
+        eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
-        fragment: Kind::Bytes, 4 << 10, 256, 60 << 10;
+        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 32 << 10, 4 << 10, 1 << 30;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
@@ -113,7 +115,7 @@ table! {
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.
-        mapped_min: Kind::Bytes, 2 << 10, 256, 1 << 30;
+        mapped_min: Kind::Bytes, 4 << 10, 256, 1 << 30;
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.

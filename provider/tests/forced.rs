@@ -241,7 +241,7 @@ fn what_went_is_told_by_row_and_kind_of_peer() {
     assert!(row(&all, &["host", "eager", "300", "400", "2", "700", "(forced)"]).contains("one copy in"), "{all}");
     row(&all, &["host", "stream", "5120", "6144", "4", "20480", "(forced)"]);
     row(&all, &["itself", "inline", "1", "100"]);
-    row(&all, &["host", "syscall", "32768", "max", "0"]);
+    row(&all, &["host", "syscall", "65536", "max", "0"]);
     let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
     assert_eq!(used.lines().count(), 5, "{used}");
     let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
@@ -265,7 +265,7 @@ fn what_else_decided_is_told() {
     let config = Config { copy: 2, copy_thread: 2, copy_thread_min: 1 << 20, iface, ..Config::default() };
     let mut a = Node::with(config.clone(), attr());
     let mut b = Node::with(config, attr());
-    exchange(&mut a, &mut b, &[100, 3000, 100_000, 100_000]);
+    exchange(&mut a, &mut b, &[100, 5000, 100_000, 100_000]);
     let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
     let unlent: Vec<&str> = used.lines().filter(|l| l.contains(" by mapped: ")).collect();
     let count = |line: &&str| -> u64 {
@@ -274,7 +274,7 @@ fn what_else_decided_is_told() {
     };
     assert_eq!(unlent.iter().map(count).sum::<u64>(), 6, "{used}");
     assert!(
-        unlent.iter().all(|l| l.contains("2048 .. max by mapped") && l.contains("librustmx_heap.so is not preloaded")),
+        unlent.iter().all(|l| l.contains("4096 .. max by mapped") && l.contains("librustmx_heap.so is not preloaded")),
         "{used}"
     );
     assert!(unlent.iter().any(|l| l.contains("went by eager")) && unlent.iter().any(|l| !l.contains("went by eager")), "{used}");

@@ -86,7 +86,7 @@ impl Endpoint {
             return Err(why);
         }
         if self.peers.get(id).name == own {
-            let link = Link::to_self(segment::private(self.segment_bytes), self.config.eager_window);
+            let link = Link::to_self(segment::private(segment::bytes_for(self.config.ring_size)), self.config.eager_window);
             let peer = self.peers.get_mut(id);
             peer.link = Some(link);
             peer.contact = Contact::Greeted;
@@ -209,13 +209,13 @@ impl Endpoint {
     fn greet(&mut self, id: PeerId, line: &dyn Line) -> core::result::Result<(), NoCall> {
         let own = self.name().map_err(NoCall::Never)?;
         let cores = self.crowd.own_cores();
-        let bytes = self.segment_bytes(self.peers.get(id).reach) as u32;
         self.own_bell().map_err(NoCall::Never)?;
         let peer = self.peers.get(id);
-        let hello = Hello::new(own.to_bytes(), peer.name.to_bytes(), bytes, id.0 % bell::SLOTS, cores);
-        let (Some(segment), Some(bell)) = (&peer.segment, &self.bell) else {
+        let (Some(link), Some(segment), Some(bell)) = (&peer.link, &peer.segment, &self.bell) else {
             return Err(NoCall::Never(Error::NoResources));
         };
+        let bytes = link.mine().bytes() as u32;
+        let hello = Hello::new(own.to_bytes(), peer.name.to_bytes(), bytes, id.0 % bell::SLOTS, cores);
         line.greet(&hello, segment, &bell.handed)
     }
 

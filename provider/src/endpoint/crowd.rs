@@ -76,6 +76,11 @@ impl Crowd {
         self.count();
     }
 
+    /// Local endpoints that the address vector names, except this one.
+    pub fn others(&self) -> usize {
+        self.named.saturating_sub(1)
+    }
+
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.crowded

@@ -61,6 +61,7 @@ const SELF: &str = "itself";
 
 fn why(why: Why, peer: &Peer) -> String {
     match why {
+        Why::Ring => "the ring towards a peer is too short for it where there are many peers (FI_RUSTMX_RING_MEMORY)".into(),
         Why::Window => "the receiver may be left only so many bytes without a receive (FI_RUSTMX_EAGER_WINDOW)".into(),
         Why::Early => "the peer had not answered yet, so nothing was known about its memory".into(),
         Why::Kernel => peer.refusal.clone().unwrap_or_else(|| "the kernel lets neither side reach the other's memory".into()),

@@ -58,17 +58,16 @@ use crate::mem::shared::{SharedMem, SharedWord};
 use crate::peer::av::{AddressVector, BoundVector};
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
-use crate::select::Selection;
 use crate::select::network::{self, FarTable};
 use crate::select::profile::Profiles;
+use crate::select::{Selection, record_max};
 use crate::shm::bell::Bell;
-use crate::shm::{layout, segment};
+use crate::shm::segment;
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host};
 use crate::transport::{Door, Event, Handed, Reach, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
-use crate::wire::header::HEAD;
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 pub(crate) use crowd::Yields;
@@ -172,7 +171,6 @@ pub struct Endpoint {
     /// The tables for peers on other hosts; a peer knows its own.
     far: Vec<FarTable>,
     profiles: Arc<Profiles>,
-    segment_bytes: usize,
     terms: Terms,
     peers: Peers,
     books: Books,
@@ -192,10 +190,8 @@ impl Endpoint {
     /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
     pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
         let Surroundings { clock, venue, profiles } = surroundings;
-        let segment_bytes = segment::bytes_for(config.ring_size);
-        let record_max = layout::ring_lines(segment_bytes) as usize / 4 * layout::LINE - HEAD;
         Endpoint {
-            selection: Selection::tuned(&config, record_max, profiles.standing(&config, &log).tuned()),
+            selection: Selection::tuned(&config, record_max(&config), profiles.standing(&config, &log).tuned()),
             far: network::tables(&config, profiles.standing(&config, &log)),
             profiles,
             terms: Terms::of(&config),
@@ -211,7 +207,6 @@ impl Endpoint {
             venue,
             door: None,
             bell: None,
-            segment_bytes,
             peers: Peers::default(),
             books: Books::new(),
             member: None,
@@ -289,8 +284,8 @@ impl Endpoint {
         self.log.info(|| {
             let s = &self.selection;
             format!(
-                "endpoint {name} is open; {} bytes of ring for each peer and direction; protocols by size:\n{s}",
-                self.segment_bytes
+                "endpoint {name} is open; at most {} bytes of ring for each peer and direction; protocols by size:\n{s}",
+                segment::bytes_for(self.config.ring_size)
             )
         });
         Ok(())
@@ -337,10 +332,13 @@ impl Endpoint {
         table(&self.selection, &self.far, peer)
     }
 
-    /// Bytes of the segment for a kind of peer.
-    fn segment_bytes(&self, reach: Reach) -> usize {
+    /// Bytes of a new segment for a kind of peer.
+    fn segment_bytes(&mut self, reach: Reach) -> usize {
         match reach {
-            Reach::Host => self.segment_bytes,
+            Reach::Host => {
+                self.take_census();
+                segment::bytes_for_one_of(self.crowd.others(), self.config.ring_size, self.config.ring_memory)
+            }
             Reach::Network => segment::bytes_for(self.config.tcp_ring_size),
         }
     }

@@ -284,7 +284,7 @@ impl Endpoint {
     }
 
     /// Counts the local endpoints that the address vector names, when it changed.
-    fn take_census(&mut self) {
+    pub(super) fn take_census(&mut self) {
         if let Some(av) = &self.av
             && av.epoch() != self.poll.census
         {

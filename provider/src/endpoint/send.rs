@@ -140,6 +140,10 @@ fn start_longer(
                 turned = Some((ProtoId::Stream, Why::Window));
                 Stream::start(wire, msg, req)
             }
+            Err(Refused::Unable) => {
+                turned = Some((ProtoId::Stream, Why::Ring));
+                Stream::start(wire, msg, req)
+            }
             other => other,
         },
         ProtoId::Stream => Stream::start(wire, msg, req),

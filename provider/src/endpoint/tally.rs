@@ -34,6 +34,8 @@ impl Tally {
 pub(super) enum Why {
     /// The receiver's window was used up.
     Window,
+    /// The ring towards the peer is too short.
+    Ring,
     /// The peer had not answered yet.
     Early,
     /// The kernel lets neither side reach the other's memory.
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_was_turned_is_not_counted_twice() {
-        let selection = Selection::new(&Config::default(), 6000);
+        let selection = Selection::new(&Config { syscall_min: 32 << 10, ..Config::default() }, 6000);
         let mut t = Tallies::default();
         for len in [10, 3000, 3000, 8000, 40_000, 1 << 20] {
             let Pick { row, .. } = selection.choose(len, false);

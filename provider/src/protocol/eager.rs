@@ -25,6 +25,10 @@ impl Protocol for Eager {
     const WHAT: &'static str = "one copy in, one copy out";
 
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, _req: &SendReq) -> Result<Started, Refused> {
+        // The table knows the longest rings; where there are many peers they are shorter.
+        if msg.len > wire.link.max_payload(Kind::Eager) {
+            return Err(Refused::Unable);
+        }
         if !wire.link.spend(msg.len) {
             return Err(Refused::Window);
         }

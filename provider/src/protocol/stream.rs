@@ -20,7 +20,7 @@
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
-use crate::mem::user::{UserIov, landing_place, scatter_bytes};
+use crate::mem::user::{UserIov, UserSeg, landing_place, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
@@ -127,10 +127,8 @@ impl Streams {
                 records += 1;
             }
             while s.sent < s.goal {
-                let len = self.fragment.min(s.goal - s.sent).min(link.max_payload(Kind::Data));
-                let draft = Draft { iov: &s.iov, skip: s.sent, len, ..control(Kind::Data, id, s.sent as u64) };
-                match link.send(&draft, Class::Fragment) {
-                    Ok(_) => s.sent += len,
+                match fragment(link, self.fragment, id, &s.iov, s.sent, s.goal) {
+                    Ok(len) => s.sent += len,
                     Err(NotSent::Full) => return Ok(records),
                     Err(NotSent::Corrupt) => return Err(Corrupt),
                 }
@@ -334,6 +332,13 @@ fn stream_id(header: &Header) -> Result<u32, Corrupt> {
     u32::try_from(header.tag).map_err(|_| Corrupt)
 }
 
+/// Sends what follows the first `sent` bytes of a stream up to `goal`, as much as one record carries. Returns how much that was.
+fn fragment(link: &mut Link, longest: usize, id: u32, iov: &[UserSeg], sent: usize, goal: usize) -> Result<usize, NotSent> {
+    let len = longest.min(goal - sent).min(link.max_payload(Kind::Data));
+    let draft = Draft { iov, skip: sent, len, ..control(Kind::Data, id, sent as u64) };
+    link.send(&draft, Class::Fragment).map(|_| len)
+}
+
 /// Registers the stream that the RTS at the head of the ring announces, with its first fragment.
 fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest) -> Result<u32, Corrupt> {
     let Announced { env, body: rts } = *said;
@@ -398,11 +403,25 @@ impl Protocol for Stream {
             wire.link.unspend(promise);
             return Err(e.into());
         }
+        let asked = promise == msg.len;
+        let mut sent = len;
+        if asked && !wire.link.is_in_place() {
+            // All of it goes out now, if the ring has room: nothing is left to be remembered.
+            while sent < promise {
+                match fragment(wire.link, wire.streams.fragment, id, msg.iov, sent, promise) {
+                    Ok(len) => sent += len,
+                    Err(_) => break,
+                }
+            }
+            if sent == promise {
+                return Ok(Started::Sent(wire.link.position()));
+            }
+        }
         let streams = &mut *wire.streams;
-        let (iov, asked) = (msg.iov.into(), promise == msg.len);
-        let s = TxStream { iov, total: msg.len, sent: len, goal: promise, asked, under_way: 0, landed: false, req: *req };
+        let iov = msg.iov.into();
+        let s = TxStream { iov, total: msg.len, sent, goal: promise, asked, under_way: 0, landed: false, req: *req };
         streams.tx.insert(id, s);
-        if promise > len || promise == msg.len {
+        if promise > len || asked {
             streams.ready.push_back(id);
         }
         Ok(Started::Streaming)

@@ -22,22 +22,22 @@ fn forced(list: &str) -> Selection {
 
 #[test]
 fn borders_and_text() {
-    let s = Selection::new(&Config::default(), 6000);
+    let s = Selection::new(&Config::default(), record_max(&Config::default()));
     let at = |n| s.choose(n, false).proto;
     assert_eq!([at(0), at(232)], [ProtoId::Inline; 2]);
-    assert_eq!([at(233), at(4096)], [ProtoId::Eager; 2]);
-    assert_eq!([at(4097), at((32 << 10) - 1)], [ProtoId::Stream; 2]);
-    assert_eq!([at(32 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
-    assert_eq!((s.row(233).from, s.row(4096).up_to, s.row(4096).proto), (233, 4096, ProtoId::Eager));
-    assert_eq!([s.row((32 << 10) - 1).shared, s.row(32 << 10).shared], [false, true]);
-    assert_eq!(s.share_borders(ProtoId::Syscall), [32 << 10]);
+    assert_eq!([at(233), at(32 << 10)], [ProtoId::Eager; 2]);
+    assert_eq!([at((32 << 10) + 1), at((64 << 10) - 1)], [ProtoId::Stream; 2]);
+    assert_eq!([at(64 << 10), at(MAX_MSG), at(usize::MAX)], [ProtoId::Syscall; 3]);
+    assert_eq!((s.row(233).from, s.row(4096).up_to, s.row(4096).proto), (233, 32 << 10, ProtoId::Eager));
+    assert_eq!([s.row((64 << 10) - 1).shared, s.row(64 << 10).shared], [false, true]);
+    assert_eq!(s.share_borders(ProtoId::Syscall), [64 << 10]);
     let text = s.to_string();
     assert_eq!(text.lines().count(), 6, "{text}");
-    assert_eq!(s.choose_lent((2 << 10) - 1), None);
-    assert_eq!(s.choose_lent(2 << 10).map(|p| (p.row, p.proto)), Some((4, ProtoId::Mapped)));
+    assert_eq!(s.choose_lent((4 << 10) - 1), None);
+    assert_eq!(s.choose_lent(4 << 10).map(|p| (p.row, p.proto)), Some((4, ProtoId::Mapped)));
     assert_eq!(s.choose_lent(64 << 10).map(|p| s.rows()[usize::from(p.row)].shared), Some(true));
     assert_eq!(s.share_borders(ProtoId::Mapped), [32 << 10]);
-    assert!(text.contains("233 .. 4096     eager") && !text.contains("forced"), "{text}");
+    assert!(text.contains("233 .. 32768    eager") && !text.contains("forced"), "{text}");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn without_the_kernels_help_streams_carry_the_rest() {
     assert_eq!(s.choose_lent(1 << 20).map(|p| p.proto), Some(ProtoId::Mapped), "that needs no help");
     let s = Selection::new(&Config { lend: 2, ..Config::default() }, 6000);
     assert_eq!((s.rows().len(), s.choose_lent(MAX_MSG)), (4, None));
-    let s = Selection::new(&Config { syscall_min: 4 << 10, ..Config::default() }, 6000);
+    let s = Selection::new(&Config { syscall_min: 4 << 10, eager_max: 4 << 10, ..Config::default() }, 6000);
     assert_eq!(
         [s.choose(4096, false).proto, s.choose(4097, false).proto],
         [ProtoId::Eager, ProtoId::Syscall],
@@ -69,7 +69,8 @@ fn forced_parts_are_in_the_table_and_marked() {
     assert_eq!((s.rows().len(), s.inline_below, s.choose_lent(1 << 20)), (1, 0, None));
     assert_eq!([s.choose(0, false).proto, s.choose(MAX_MSG, false).proto], [ProtoId::Stream; 2]);
     assert!(s.to_string().contains("0 .. max      stream   fragments") && s.to_string().contains("(forced)"), "{s}");
-    let with_kernel = |list| Selection::new(&Config { syscall_min: 8 << 10, ..with(list, Config::default()) }, 6000);
+    let with_kernel =
+        |list| Selection::new(&Config { syscall_min: 8 << 10, eager_max: 4 << 10, ..with(list, Config::default()) }, 6000);
     let s = with_kernel("eager:0-4k,alone:64k-1m");
     let ways: Vec<(usize, Way, bool)> = plain(&s).iter().map(|r| (r.from, r.way(), r.is_forced())).collect();
     assert_eq!(
@@ -151,7 +152,7 @@ proptest! {
         for n in sizes {
             let wanted = parts.iter().map(|(w, a, b)| (Way::ALL[*w], *a.min(b), *a.max(b)));
             let mut has_it = wanted.filter(|(way, from, to)| possible(*way, *to) && (*from..=*to).contains(&(n as u64)));
-            let mapped = has_it.clone().next().map_or(n >= 2 << 10, |(way, ..)| way.needs_loan()) && n > INJECT_MAX;
+            let mapped = has_it.clone().next().map_or(n as u64 >= config.mapped_min, |(way, ..)| way.needs_loan()) && n > INJECT_MAX;
             prop_assert_eq!(s.choose_lent(n).is_some(), mapped, "{} bytes of lent memory in\n{}", n, s);
             let want = match has_it.find(|(way, ..)| !way.needs_loan()) {
                 None => (usual.row(n).way(), false),

@@ -12,6 +12,8 @@
 //! * Before a record is published the first word of the line after it is zero (`clean`), so payload of an earlier lap is never
 //!   taken for a header. Clearing runs one line ahead of the tail when there is room.
 //! * A record never wraps: [`SKIP`] covers the lines up to the end.
+//! * Who needs little room goes round in *short laps*, and the rest of the memory is never touched: at their end the writer skips all the rest, if the
+//!   reader has left it so much room, and goes on to the end of the ring if not, or if a record is long. The reader sees a skip like any other.
 //! * Positions count lines and wrap at 2^32; a ring is far smaller.
 //!
 //! Ordering pairs: `R1` (publish, release) ↔ `A1` (peek, acquire): a header that is seen has all its lines behind it, and the
@@ -42,12 +44,26 @@ pub struct Producer<M> {
     written: u32,
     acked: u32,
     clean: u32,
+    /// Lines of a short lap, and the line at which the present lap ends.
+    short: u32,
+    end: u32,
+    /// Laps that go on to the end of the ring, because there was no room.
+    long_laps: u32,
 }
+
+/// Laps after a lack of room that are long.
+const LONG_LAPS: u32 = 8;
 
 impl<M: Words> Producer<M> {
     /// Over `lines` lines of zeroed memory.
     pub fn new(mem: M, lines: u32) -> Self {
-        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines }
+        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines, short: lines, end: lines, long_laps: 0 }
+    }
+
+    /// Goes round in laps of `short` lines where that is enough. Said before the first record.
+    pub fn set_short_laps(&mut self, short: u32) {
+        self.short = short.min(self.lines);
+        self.end = self.short;
     }
 
     /// Lines written since the start (wrapping).
@@ -89,22 +105,41 @@ impl<M: Words> Producer<M> {
     /// record in the ring, or `None`. May publish a skip record. Nothing is visible until [`publish`](Self::publish).
     #[inline]
     pub fn reserve(&mut self, need: u32, keep: u32) -> Option<usize> {
-        let to_end = self.lines - self.tail;
+        let to_end = self.end - self.tail;
+        if need > to_end && self.end < self.lines {
+            return self.reserve_at_the_turn(need, keep);
+        }
         let skip = if need > to_end { to_end } else { 0 };
         // One line more than the record: the cleared word behind it.
         if self.free() < skip + need + 1 + keep {
+            self.long_laps = LONG_LAPS;
             return None;
         }
         if skip > 0 {
-            self.skip(skip);
+            self.skip(skip, need);
         }
         Some(self.tail as usize * LINE)
     }
 
+    /// The short lap is over.
     #[cold]
     #[inline(never)]
-    fn skip(&mut self, lines: u32) {
+    fn reserve_at_the_turn(&mut self, need: u32, keep: u32) -> Option<usize> {
+        let rest = self.lines - self.tail;
+        if self.long_laps == 0 && need <= self.short / 4 && self.free() > rest + need + keep {
+            self.skip(rest, need);
+            return Some(self.tail as usize * LINE);
+        }
+        self.end = self.lines;
+        self.reserve(need, keep)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn skip(&mut self, lines: u32, need: u32) {
         self.publish_first(lines, SKIP | u64::from(self.written & 0xff) << 8 | u64::from(lines) << 16);
+        self.end = if self.long_laps > 0 { self.lines } else { self.short.max(need) };
+        self.long_laps = self.long_laps.saturating_sub(1);
     }
 
     /// Publishes the record that was written at the reserved offset: `lines` long, `head` its first three words
@@ -140,7 +175,7 @@ impl<M: Words> Producer<M> {
     /// Where the next `lines` lines are, as far as they are free and lie together: offset of the first byte, and bytes.
     #[inline]
     pub fn ahead(&self, lines: u32) -> (usize, usize) {
-        let lines = lines.min(self.free()).min(self.lines - self.tail) as usize;
+        let lines = lines.min(self.free()).min(self.end - self.tail) as usize;
         (self.tail as usize * LINE, lines * LINE)
     }
 

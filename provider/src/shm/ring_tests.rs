@@ -33,9 +33,10 @@ mod model {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
         #[test]
-        fn behaves_like_a_queue(ring_lines in 6u32..20, ops in proptest::collection::vec(op(), 0..400)) {
+        fn behaves_like_a_queue(ring_lines in 6u32..30, short in 1u32..30, ops in proptest::collection::vec(op(), 0..400)) {
             let mem = SharedMem::new(Heap::new(ring_lines as usize * LINE));
             let mut tx = Producer::new(mem.clone(), ring_lines);
+            tx.set_short_laps(short);
             let mut rx = Consumer::new(mem.clone(), ring_lines);
             let mut oracle: VecDeque<(u64, u32)> = VecDeque::new();
             let mut stamp = 1u64;
@@ -49,7 +50,7 @@ mod model {
                             oracle.push_back((stamp, lines));
                             stamp += 1;
                         } else {
-                            // Refused only when a naive ring with one spare line and a skip would refuse.
+                            // Refused only when a naive ring with one spare line and a skip would refuse, whatever the laps.
                             prop_assert!(tx.free() < 2 * lines + 1 + keep);
                         }
                     }
@@ -68,6 +69,38 @@ mod model {
                 prop_assert!(tx.written().wrapping_sub(tx.acked()) <= ring_lines);
             }
         }
+    }
+
+    /// Who is answered at once stays in the first lines; who is not, or has much to say, gets the whole ring, and comes back.
+    #[test]
+    fn laps_are_as_long_as_they_must_be() {
+        let mem = SharedMem::new(Heap::new(64 * LINE));
+        let (mut tx, mut rx) = (Producer::new(mem.clone(), 64), Consumer::new(mem, 64));
+        tx.set_short_laps(16);
+        let mut furthest = |records: usize, lines: u32, answered: bool| {
+            let mut furthest = 0;
+            for _ in 0..records {
+                let Some(offset) = tx.reserve(lines, 0) else { break };
+                tx.publish(lines, [2, 0, 0]);
+                furthest = furthest.max(offset / LINE + lines as usize);
+                if answered {
+                    assert!(matches!(rx.peek(), Peeked::Record(_)));
+                    rx.release(lines);
+                    tx.ack(rx.consumed()).expect("ack");
+                }
+            }
+            while !answered && matches!(rx.peek(), Peeked::Record(_)) {
+                rx.release(lines);
+                tx.ack(rx.consumed()).expect("ack");
+            }
+            furthest
+        };
+        assert!(furthest(100, 3, true) <= 16);
+        // The first burst may begin with a skip, which is in the reader's hands until it reads.
+        assert!((0..2).map(|_| furthest(100, 3, false)).max() > Some(60), "nobody reads");
+        furthest(400, 3, true);
+        assert!(furthest(100, 3, true) <= 16, "it came back");
+        assert!(furthest(10, 9, true) > 16, "long ones");
     }
 
     #[test]

@@ -12,6 +12,14 @@ pub fn bytes_for(ring_size: u64) -> usize {
     usize::try_from(ring_size).unwrap_or(MAX_SEGMENT).next_multiple_of(PAGE).clamp(MIN_SEGMENT, MAX_SEGMENT)
 }
 
+/// Rings are not made smaller than this because there are many peers.
+const LEAST: u64 = 24 << 10;
+
+/// The same for one of `peers`, which share `memory` bytes.
+pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64) -> usize {
+    bytes_for((memory / peers.max(1) as u64).max(LEAST).min(ring_size))
+}
+
 fn write_card(mem: &SharedMem) {
     mem.word(CARD_VERSION).store(VERSION, Ordering::Relaxed);
     mem.word(CARD_BYTES).store(mem.bytes() as u64, Ordering::Relaxed);

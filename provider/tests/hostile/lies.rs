@@ -256,7 +256,8 @@ fn what_a_liar_began_ends_with_its_name() {
     scene.victim.recv(Want::tag(61).ctx(61).with(OpFlags::MULTI_RECV), &mut multi).expect("recv");
     let mut small = [0u8; 4];
     scene.victim.recv(Want::tag(62).ctx(62).from(to_liar), &mut small).expect("recv");
-    let mut out = pattern(100_000, 1);
+    // More than the ring takes.
+    let mut out = pattern(400_000, 1);
     scene.victim.send(Msg::new(to_liar, 63).ctx(63), &mut out).expect("send");
     scene.victim.send(Msg::new(to_liar, 64).ctx(64).with(OpFlags::DELIVERY_COMPLETE), &mut out[..10]).expect("send");
     liar.write(Kind::Rts, 60, 0, Rts { total: 20_000, stream: 1, promise: 500 }.emit(), &mut payload(100));

@@ -193,7 +193,8 @@ fn many_peers() {
 #[test]
 fn sends_do_not_wait_for_a_peer_that_computes() {
     let _dog = watchdog("computes", 60);
-    let (mut a, mut b) = (Node::new(), Node::new());
+    let config = Config { ring_size: 24 << 10, ..Config::default() };
+    let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config, attr()));
     let to = a.knows(&b);
     let lens = [400usize, 100, 40_000, 4_000, 232, 400_000, 8];
     let mut out: Vec<Vec<u8>> = (0..500).map(|i| pattern(lens[i % lens.len()], i)).collect();
