@@ -345,7 +345,7 @@ mod tests {
 
     /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
     fn results(ways: &[(Way, f64)], spread: f64) -> Results {
-        let sizes = [16usize << 10, 32 << 10, 48 << 10];
+        let sizes = [16usize << 10, 64 << 10, 96 << 10];
         let cell = |kind, way, size, ns: f64| Cell { kind, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
         let all = sizes
             .iter()
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(
             (u.from, u.to, u.kept, u.quicker),
             (16 << 10, 16 << 10, "stream", "alone"),
-            "at 32 KiB sharing where it pays is shipped, and that is one side here"
+            "at 64 KiB sharing where it pays is shipped, and that is one side here"
         );
         assert!((u.by - 0.3).abs() < 1e-9);
         assert!(told(&[(Way::Stream, 1030.0), (Way::Alone, 1000.0)], 0.01).1.is_empty(), "too little to speak of");

@@ -344,3 +344,29 @@ fn a_closing_endpoint_tells_on_standard_error() {
     assert_eq!(told.lines().filter(|l| l.starts_with("rustmx explain: process")).count(), 1, "{told}");
     row(&told, &["send", "itself", "inline", "7"]);
 }
+
+/// The table knows the longest rings; where there are many peers they are shorter, and what fits no record of them goes as a stream.
+#[test]
+fn where_rings_are_short_long_records_become_streams() {
+    let _dog = watchdog("short_rings", 30);
+    if common::not_by_network("rings to other hosts are not shared among peers") {
+        return;
+    }
+    let config = Config { ring_memory: 64 << 10, ..Config::default() };
+    let mut a = Node::with(config.clone(), attr());
+    let mut b = Node::with(config, attr());
+    let crowd: Vec<Node> = (0..3).map(|_| Node::new()).collect();
+    for other in &crowd {
+        a.av.insert(&other.name());
+        b.av.insert(&other.name());
+    }
+    exchange(&mut a, &mut b, &[3000, 20_000]);
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    let line = used.lines().find(|l| l.contains("refused: ")).expect("a line");
+    assert!(line.contains("by eager: ") && line.contains("went by stream: the ring towards a peer is too short"), "{used}");
+    assert!(line.contains("FI_RUSTMX_RING_MEMORY"), "{used}");
+    let to = a.av.insert(&b.name());
+    let plan = a.domain.ep_plan(a.ep, to, Movement::Message, 20_000).expect("a plan");
+    assert!(plan.how == "stream" && plan.why.contains("FI_RUSTMX_RING_MEMORY"), "{plan:?}");
+    assert_eq!(a.domain.ep_plan(a.ep, to, Movement::Message, 3000).expect("a plan").how, "eager");
+}

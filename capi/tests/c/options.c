@@ -153,8 +153,8 @@ static void extension(struct net *n)
 	CHECK(!strcmp(plan.how, "inline") && plan.first == 0 && plan.last >= 100 && strstr(plan.why, "beside the header"));
 	EXPECT(0, ops->plan(n->ep, n->self, FI_RUSTMX_MSG, 1 << 20, &plan));
 	CHECK(!strcmp(plan.how, "syscall") && plan.first <= 1 << 20 && plan.last >= 1 << 20);
-	EXPECT(0, ops->plan(n->ep, n->self, FI_RUSTMX_MSG, 8000, &plan));
-	CHECK(!strcmp(plan.how, "stream") && plan.first <= 8000 && plan.last < 1 << 20);
+	EXPECT(0, ops->plan(n->ep, n->self, FI_RUSTMX_MSG, 40000, &plan));
+	CHECK(!strcmp(plan.how, "stream") && plan.first <= 40000 && plan.last < 1 << 20);
 	EXPECT(0, ops->plan(n->ep, n->self, FI_RUSTMX_ATOMIC, 8, &plan));
 	CHECK(!strcmp(plan.how, "one_sided"));
 	EXPECT(0, ops->plan(n->ep, n->self, FI_RUSTMX_WRITE, 8, &plan));

@@ -5,6 +5,7 @@ use super::Endpoint;
 use super::peers::{Contact, Peer, gone};
 use crate::error::{Error, Result};
 use crate::types::{Addr, MAX_MSG, ProtoId};
+use crate::wire::header::Kind;
 
 /// What is to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,11 @@ impl Endpoint {
                     .unwrap_or("the kernel lets neither this process nor the peer reach the other's memory");
                 (ProtoId::Stream, format!("; but {why}, so this one goes as a stream"))
             }
+            _ if row.proto == ProtoId::Eager && peer.link.as_ref().is_some_and(|l| l.max_payload(Kind::Eager) < len) => (
+                ProtoId::Stream,
+                "; but the ring towards this peer is too short for that (FI_RUSTMX_RING_MEMORY), so this one goes as a stream"
+                    .into(),
+            ),
             Some(left) if row.proto == ProtoId::Eager && left < len => (
                 ProtoId::Stream,
                 format!(
