@@ -94,8 +94,8 @@ table! {
         explain: Kind::Choice(&["0", "1", "used", "json"]), 0, 0, 3;
         /// Most bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
         ring_size: Kind::Bytes, 256 << 10, 8 << 10, 1 << 20;
-        /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 24 KiB at least, and the ring size at most.
-        ring_memory: Kind::Bytes, 4 << 20, 24 << 10, 1 << 40;
+        /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 20 KiB at least, and the ring size at most.
+        ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40;
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.

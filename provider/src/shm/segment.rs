@@ -13,7 +13,7 @@ pub fn bytes_for(ring_size: u64) -> usize {
 }
 
 /// Rings are not made smaller than this because there are many peers.
-const LEAST: u64 = 24 << 10;
+const LEAST: u64 = 20 << 10;
 
 /// The same for one of `peers`, which share `memory` bytes.
 pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64) -> usize {

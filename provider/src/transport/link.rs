@@ -101,9 +101,9 @@ pub struct Link {
     quiet: bool,
 }
 
-/// Lines in which a ring goes round while short messages are answered: 24 KiB with the control lines. Measured: what is saved is memory, and no time is
+/// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
 /// lost (`docs/adr/0004-ring.md`).
-const SHORT_LAP: u32 = ring_lines(24 << 10);
+const SHORT_LAP: u32 = ring_lines(20 << 10);
 
 /// Lines that are asked for ahead of the next record: one of 32 KiB has 513.
 const MOST_AHEAD: u32 = 600;
