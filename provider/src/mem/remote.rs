@@ -299,5 +299,13 @@ mod tests {
             assert_eq!(fetch_part(me, &pieces, &[of_slice(&mut back)], 0, 100, Some(also)), wanted, "{}", edge - from);
         }
         assert_eq!(ask(u32::MAX >> 1, at), Err(rustix::io::Errno::SRCH));
+        assert_eq!(fetch_words(me, edge - 8, &mut words), Err(NoAccess::Fault), "half of them");
+        let near = |at: u64, len| is_mapped(at as usize, len);
+        assert!(near(edge - 8, 8) && !near(edge - 8, 9) && !near(edge + 8, 8) && near(edge - page as u64, page));
+        // More pieces than one system call takes.
+        let mut crumbs = vec![0u8; 1500];
+        let iov: Vec<UserSeg> = crumbs.chunks_mut(1).map(of_slice).collect();
+        fetch(me, at, &iov, 0, iov.len()).expect("fetched");
+        assert_eq!(crumbs, there[..1500]);
     }
 }

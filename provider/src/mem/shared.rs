@@ -257,3 +257,39 @@ unsafe impl Backing for Heap {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn panics<T>(what: impl FnOnce() -> T) -> bool {
+        catch_unwind(AssertUnwindSafe(what)).is_err()
+    }
+
+    /// One byte past the end, by whatever way, is a panic and not an access.
+    #[test]
+    fn nothing_is_reached_past_the_end() {
+        let mem = SharedMem::new(Heap::new(128));
+        let part = mem.slice(64, 64);
+        part.fill_bytes(60, &[1; 4]);
+        assert!(panics(|| part.fill_bytes(61, &[1; 4])) && panics(|| part.fill_bytes(65, &[])));
+        assert!(panics(|| part.read_bytes(usize::MAX, &mut [0; 2])) && panics(|| part.pointer(64, 1)));
+        assert!(panics(|| mem.slice(64, 65)) && panics(|| mem.slice(192, 0)) && panics(|| mem.slice(32, 32)));
+        part.word(7).store(5, Ordering::Relaxed);
+        assert!(panics(|| part.word(8).load(Ordering::Relaxed)) && panics(|| part.single(8)));
+        assert_eq!(part.quad(4)[3].load(Ordering::Relaxed), 5);
+        assert!(panics(|| part.quad(5)[0].load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_word_keeps_the_memory_that_it_is_in() {
+        let (one, other) = (Heap::new(64), Heap::new(64));
+        let (first, second) = (Arc::downgrade(&one), Arc::downgrade(&other));
+        let mut word = SharedMem::new(one).single(0);
+        word.aim(&SharedMem::new(other), 1);
+        assert!(first.upgrade().is_none() && second.upgrade().is_some());
+        word.get().store(1, Ordering::Relaxed);
+    }
+}

@@ -406,6 +406,68 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(kept(&many), ["10.0.0.1%0", "10.0.0.2%0", "10.0.0.3%0", "10.0.0.4%0", "10.0.0.5%0"]);
         assert_eq!(kept(&[]), ["::%0"]);
+        assert_eq!(kept(&["[fd00::1%3]", "10.0.0.1"]), ["fd00::1%3"], "a scope has no room beside another address");
+        let [two, one] = [&["10.0.0.1", "10.0.0.2"][..], &["10.0.0.3"]]
+            .map(|list| list.iter().map(|a| address(a).expect("an address")).collect::<Vec<_>>());
+        let moved = Name::new(1, 0, 1, None).at(&two, 9).at(&one, 9);
+        assert_eq!(moved, Name::new(1, 0, 1, None).at(&one, 9), "nothing of where it was before");
+    }
+
+    /// Each rule of the format is broken once, in a name that keeps to the others.
+    #[test]
+    fn names_that_nobody_has() {
+        let (ten, eleven) = (("10.0.0.1".parse().expect("ip"), 0), ("10.0.0.2".parse().expect("ip"), 0));
+        let plain = Name::new(1, 0, 1, None);
+        let listens = Name::new(1, 0, 1, Some(Service { ip: ten.0, scope_id: 0, port: 9 }));
+        let contact = Name::contact(ten.0, 0, 9);
+        let fours = plain.at(&[ten, eleven], 9);
+        let families = plain.at(&[ten, ("fd00::1".parse().expect("ip"), 0)], 9);
+        type Change = (usize, &'static [u8]);
+        let cases: &[(&str, Name, &[Change])] = &[
+            ("an unknown flag", plain, &[(4, &[32])]),
+            ("the byte that is zero", plain, &[(5, &[1])]),
+            ("no nonce", plain, &[(32, &[0])]),
+            ("no host", plain, &[(40, &[0])]),
+            ("a contact with a nonce", contact, &[(32, &[1])]),
+            ("a contact with a host", contact, &[(40, &[1])]),
+            ("a contact by the network only", contact, &[(4, &[CONTACT | BY_PORT | NETWORK_ONLY])]),
+            ("a contact with a table", contact, &[(48, &[1])]),
+            ("by port, without one", listens, &[(6, &[0, 0])]),
+            ("a contact with two addresses", fours, &[(4, &[FOURS | CONTACT]), (32, &[0]), (40, &[0])]),
+            ("two addresses without a port", fours, &[(6, &[0, 0])]),
+            ("both kinds of two addresses", fours, &[(4, &[FOURS | FAMILIES])]),
+            ("one address as if there were more", fours, &[(12, &[0; 4])]),
+            ("an address twice", fours, &[(12, &[10, 0, 0, 1])]),
+            ("a gap between addresses", fours, &[(20, &[10, 0, 0, 3])]),
+            ("IPv4 twice, once as IPv6", families, &[(8, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 2])]),
+            ("no IPv6 address", families, &[(8, &[0; 16])]),
+            ("no IPv4 address", families, &[(24, &[0; 4])]),
+            ("a link-local one without its scope", families, &[(8, &[0xfe, 0x80])]),
+        ];
+        for (what, name, changes) in cases {
+            let mut bytes = name.to_bytes();
+            assert_eq!(Name::from_bytes(&bytes), Ok(*name), "{what}: before");
+            for (at, new) in *changes {
+                bytes[*at..at + new.len()].copy_from_slice(new);
+            }
+            assert_eq!(Name::from_bytes(&bytes), Err(Error::Invalid), "{what}");
+        }
+        let mut other = plain.to_bytes();
+        other[3] += 1;
+        assert_eq!(Name::from_bytes(&other), Err(Error::Version));
+        other[..4].copy_from_slice(b"rmy\x02");
+        assert_eq!(Name::from_bytes(&other), Err(Error::Invalid));
+    }
+
+    #[test]
+    fn where_a_name_leads() {
+        let ten = "10.0.0.1".parse().expect("ip");
+        let contact = Name::contact(ten, 0, 9);
+        assert!(contact.is_local_to(7, |ip| ip == ten) && !contact.is_local_to(0, |_| false));
+        let plain = Name::new(1, 0, 7, None);
+        assert!(plain.is_local_to(7, |_| false) && !plain.is_local_to(8, |_| true));
+        let [one, two] = [1, 2].map(|nonce| Name::new(nonce, 0, 7, None).to_bytes());
+        assert!(Name::call_counts(&one, &two) && !Name::call_counts(&two, &one));
     }
 
     proptest! {

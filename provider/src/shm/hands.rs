@@ -158,6 +158,9 @@ mod tests {
         assert!(hands.end_at(3) && !help(true), "nothing more of it");
         assert!(hands.take_back().expect("nobody copies").failed && !help(true));
         assert!(hands.offer(task(), Share::new(4, 3)));
+        assert!(hands.claim(&mine, &theirs).is_some() && hands.end_at(1), "what is claimed is all of it");
+        assert!(!help(true) && hands.take_back().is_some_and(|outcome| outcome.ended));
+        assert!(hands.offer(task(), Share::new(5, 3)));
         hands.stop();
         assert!(!help(true) && hands.claim(&mine, &theirs).is_none());
     }

@@ -187,6 +187,8 @@ mod tests {
             assert!(!front.is_copied(&sender), "{what}");
         }
         assert!(!back.claim_back(&sender, &receiver), "the receiver's claim stands");
+        let mut front = Share::new(8, 3);
+        assert_eq!([2, 2, 2, 9, 9].map(|end| front.take_front(end)), [true, true, false, true, false]);
     }
 }
 

@@ -152,17 +152,21 @@ mod tests {
                   00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n";
         assert_eq!(default_routes(v4, v6), [("eth0".to_owned(), false), ("eth2".to_owned(), true)]);
         assert!(default_routes("garbage", "\n\n0 0\n").is_empty());
+        // To half of all addresses; and one of which the mask alone is zero.
+        let v4 =
+            "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000080\t0\t0\t0\neth1\t0000FEA9\t0\t0001\t0\t0\t0\t00000000\t0\t0\t0\n";
+        let v6 =
+            "00000000000000000000000000000000 01 0 00 0 0 0 0 0 eth0\n20000000000000000000000000000000 00 0 00 0 0 0 0 0 eth1\n";
+        assert!(default_routes(v4, v6).is_empty());
+    }
+
+    fn at(name: &str, ip: &str, kind: Kind, has_default_route: bool) -> Interface {
+        Interface { name: name.into(), ip: ip.parse().expect("ip"), scope_id: 0, kind, has_default_route }
     }
 
     #[test]
     fn the_best_address_comes_first() {
-        let make = |name: &str, ip: &str, flags, has_default_route| Interface {
-            name: name.into(),
-            ip: ip.parse().expect("ip"),
-            scope_id: 0,
-            kind: kind(name, flags),
-            has_default_route,
-        };
+        let make = |name, ip, flags, has_default_route| at(name, ip, kind(name, flags), has_default_route);
         let up = InterfaceFlags::IFF_UP;
         let mut all = [
             make("lo", "127.0.0.1", up | InterfaceFlags::IFF_LOOPBACK, false),
@@ -180,14 +184,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_told() {
-        let make = |name: &str, ip: &str, kind, has_default_route| Interface {
-            name: name.into(),
-            ip: ip.parse().expect("ip"),
-            scope_id: 0,
-            kind,
-            has_default_route,
-        };
-        let all = [make("eth0", "192.0.2.1", Kind::Card, true), make("lo", "127.0.0.1", Kind::Loopback, false)];
+        let all = [at("eth0", "192.0.2.1", Kind::Card, true), at("lo", "127.0.0.1", Kind::Loopback, false)];
         let told =
             |all: &[Interface], ip: &str| why(all, ip.parse().expect("ip")).map(|(i, words)| format!("{}: {words}", i.name));
         let best = told(&all, "192.0.2.1");
@@ -199,13 +196,7 @@ mod tests {
 
     #[test]
     fn others_are_told_what_may_lead_here() {
-        let at = |name: &str, ip: &str, kind| Interface {
-            name: name.into(),
-            ip: ip.parse().expect("ip"),
-            scope_id: 0,
-            kind,
-            has_default_route: false,
-        };
+        let at = |name, ip, kind| at(name, ip, kind, false);
         let mut all = vec![
             at("lo", "127.0.0.1", Kind::Loopback),
             at("docker0", "172.17.0.1", Kind::Bridge),

@@ -178,5 +178,18 @@ mod tests {
         let mut odd = records;
         odd[4] = 63;
         assert_eq!(Frame::parse(odd), Err(BadFrame), "half a line");
+        let news = Frame { consumed: 1, credit: 2, body: Body::News }.emit();
+        // The length, the id, the offset.
+        for (good, at) in [(records, 24), (news, 4), (news, 12), (news, 24)] {
+            let mut bad = good;
+            bad[at] = 64;
+            assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at} of kind {}", bad[0]);
+        }
+        let mut none = records;
+        none[4] = 0;
+        assert_eq!(Frame::parse(none), Err(BadFrame), "records of nothing");
+        let payload = |len| Frame { consumed: 0, credit: 0, body: Body::Payload { id: 1, offset: 0, len } }.emit();
+        assert!(Frame::parse(payload(PAYLOAD_MAX as u32)).is_ok());
+        assert_eq!(Frame::parse(payload(PAYLOAD_MAX as u32 + 1)), Err(BadFrame), "too long");
     }
 }

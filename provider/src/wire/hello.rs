@@ -209,6 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn beginnings_and_refusals() {
+        let good = Hello::new([1; NAME], [2; NAME], 24576, 3, [5; 16]);
+        assert!(Hello::may_begin(&good.as_bytes()[..3]) && Hello::may_begin(good.as_bytes()));
+        for at in 0..MAGIC.len() {
+            let mut bad = good.as_bytes().to_vec();
+            bad[at] ^= 1;
+            assert!(!Hello::may_begin(&bad) && Hello::parse(&bad).is_err(), "byte {at}");
+        }
+        // Each is told by its number, and what is told by an error of its own has one.
+        let all: Vec<Refusal> = (0..99).map_while(Refusal::from_number).collect();
+        assert!(all.len() == 10 && all.iter().enumerate().all(|(n, why)| *why as usize == n));
+        let told: Vec<Error> = all.iter().map(|why| why.error()).filter(|e| *e != Error::Corrupt).collect();
+        assert!(told.len() == 7 && (0..told.len()).all(|i| !told[..i].contains(&told[i])), "{told:?}");
+        assert_eq!(Refusal::KeyMissing.error(), Error::KeyMissing);
+    }
+
+    #[test]
     fn seals() {
         let hello = |a, b, key| Hello::new([a; NAME], [b; NAME], 24576, 3, [5; 16]).seal(key);
         let [one, other] = ["one", "other"].map(|k| Key::new(k.as_bytes()));

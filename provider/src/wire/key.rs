@@ -108,6 +108,7 @@ mod tests {
         assert_ne!(a.shared(), b.shared());
         assert_ne!(a.seal(&names.0, &names.1), b.seal(&names.0, &names.1));
         assert_ne!(a.seal(&names.0, &names.1), a.seal(&names.1, &names.0));
+        assert_ne!(a.seal(&names.0, &names.1), a.seal(&names.0, &names.0), "the seal is about both");
         assert_eq!(a.shared(), Key::new(b"a").shared());
         assert_ne!(&a.shared()[..8], &a.seal(&names.0, &names.1).to_le_bytes()[..]);
     }

@@ -110,6 +110,7 @@ mod tests {
             assert_eq!(Loan::parse(bad.as_bytes()), Err(BadLoan), "{bad:?}");
         }
         let good = Loan::new(1, 0, 0, 1);
+        assert_eq!(Loan::parse(Loan { writable: U32::new(2), ..good }.as_bytes()), Err(BadLoan));
         assert_eq!(Loan::parse(&good.as_bytes()[..LOAN_LEN - 1]), Err(BadLoan));
         assert!(Loan::parse(good.as_bytes()).is_ok());
     }

@@ -98,7 +98,16 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::user::of_slice;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_too_much() {
+        assert_eq!(parse_pieces(&[1; 2 * (MAX_PIECES + 1)], 1), Err(BadOffer));
+        assert!(parse_pieces(&[1; 2 * MAX_PIECES], 1).is_ok());
+        assert_eq!(Offer::parse([1 << 63, 0]), Err(BadOffer));
+        assert!(Offer::parse([(1 << 63) - 1, 0]).is_ok());
+    }
 
     proptest! {
         #[test]
@@ -116,6 +125,15 @@ mod tests {
             if let Ok(pieces) = parse_pieces(&words, bytes) {
                 prop_assert!(pieces.len() <= MAX_PIECES && pieces.iter().map(|p| p.len).sum::<usize>() >= bytes);
             }
+        }
+
+        /// What is empty needs no place in a record.
+        #[test]
+        fn buffers_of_so_many_pieces(full in 0usize..12, empty in 0usize..4) {
+            let mut bytes = [0; 12];
+            let mut iov: Vec<UserSeg> = bytes.chunks_mut(1).take(full).map(of_slice).collect();
+            iov.splice(0..0, (0..empty).map(|_| of_slice(&mut [])));
+            prop_assert_eq!(pieces_of(&iov).map(|pieces| pieces.len()), (full <= MAX_PIECES).then_some(full));
         }
 
         #[test]

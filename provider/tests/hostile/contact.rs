@@ -1,7 +1,7 @@
 //! Callers that say nothing, call without end, or say another's name; and a listener that lies to who calls it.
 
 use crate::common::{self, Deadline, Msg, Node, Rng, Want, attr, footprint, fresh_port, pattern, process, watchdog};
-use crate::liar::{Liar, any_name};
+use crate::liar::{Answer, Liar, answer, any_name};
 use crate::scene::{SEND, Scene};
 use crate::{BYTES, seed};
 use rustix::fd::{AsFd, OwnedFd};
@@ -9,7 +9,6 @@ use rustmx::mem::atomic::Ordering;
 use rustmx::shm::{bell, segment};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{memfd, socket};
-use rustmx::transport::{Reply, local};
 use rustmx::wire::hello::{HELLO_LEN, Hello, Refusal};
 use rustmx::{Config, Name, OpFlags};
 use std::sync::Arc;
@@ -55,7 +54,7 @@ fn silent_callers() {
             now.fetch_add(20_000_000, Ordering::Relaxed);
             victim.quiet(17);
         }
-        assert!(silent.iter().all(|fd| matches!(local::receive(fd), Reply::Ended)), "silent callers are kept for ever");
+        assert!(silent.iter().all(|fd| matches!(answer(fd), Answer::Ended)), "silent callers are kept for ever");
         drop((silent, good));
         let until = Deadline::new(5);
         while footprint().fds > before.fds + 1 {
@@ -98,16 +97,10 @@ fn role() {
     let impostor = Liar::call(&victim, name, 0);
     let until = Deadline::new(10);
     loop {
-        match local::receive(&impostor.fd) {
-            Reply::Nothing
-            | Reply::Wake
-            | Reply::Loan(..)
-            | Reply::Left(_)
-            | Reply::Landed(_)
-            | Reply::Crossed
-            | Reply::Elsewhere => until.check(|| "no answer".into()),
-            Reply::Greeting(_) => return process::say("welcomed"),
-            Reply::Refused(_) | Reply::Ended => return process::say("turned away"),
+        match answer(&impostor.fd) {
+            Answer::Nothing => until.check(|| "no answer".into()),
+            Answer::Welcome(_) => return process::say("welcomed"),
+            Answer::Refused(_) | Answer::Ended => return process::say("turned away"),
         }
     }
 }
@@ -154,7 +147,7 @@ fn a_listener_that_lies() {
             scene.sends_open += 1;
         }
         let fd = socket::accept(&listener).expect("the call came at once");
-        let Reply::Greeting(g) = local::receive(&fd) else { panic!("no hello") };
+        let Answer::Welcome(g) = answer(&fd) else { panic!("no hello") };
         let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("segment");
         let (segment, _mem) = segment::create(BYTES).expect("segment");
         let (bell, _map) = memfd::create("bell", bell::BYTES, false).expect("bell");

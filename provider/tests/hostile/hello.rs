@@ -1,7 +1,7 @@
 //! Everything that can be wrong with a hello.
 
 use crate::common::{Deadline, Rng, contact, footprint, process, watchdog};
-use crate::liar::any_name;
+use crate::liar::{Answer, answer, any_name};
 use crate::scene::Scene;
 use crate::{BYTES, seed};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,6 @@ use rustmx::shm::bell;
 use rustmx::shm::layout::{CARD_BYTES, CARD_MAGIC};
 use rustmx::shm::segment;
 use rustmx::sys::{memfd, socket};
-use rustmx::transport::{Reply, local};
 use rustmx::wire::hello::{Hello, Refusal};
 use zerocopy::IntoBytes;
 
@@ -114,25 +113,19 @@ fn hellos_that_are_none() {
             let mut refused = false;
             loop {
                 scene.turns(10);
-                match local::receive(&fd) {
-                    Reply::Nothing
-                    | Reply::Wake
-                    | Reply::Loan(..)
-                    | Reply::Left(_)
-                    | Reply::Landed(_)
-                    | Reply::Crossed
-                    | Reply::Elsewhere => {}
-                    Reply::Refused(e) => {
+                match answer(&fd) {
+                    Answer::Nothing => {}
+                    Answer::Refused(e) => {
                         refused =
                             e != Error::Version || what.contains("version") || what.contains("refusal") || what.contains("noise")
                     }
-                    Reply::Ended => break,
+                    Answer::Ended => break,
                     // Flipped bits of its own name make another name; that is no lie.
-                    Reply::Greeting(_) if what.starts_with("noise") => {
+                    Answer::Welcome(_) if what.starts_with("noise") => {
                         refused = true;
                         break;
                     }
-                    Reply::Greeting(_) => panic!("{what}: welcomed"),
+                    Answer::Welcome(_) => panic!("{what}: welcomed"),
                 }
                 until.check(|| format!("{what}: no answer"));
             }

@@ -3,7 +3,6 @@
 use crate::BYTES;
 use crate::common::{Deadline, Node, pattern, seg};
 use rustix::fd::{AsFd, OwnedFd};
-use rustmx::Name;
 use rustmx::mem::atomic::Words;
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::bell::{self, Bell};
@@ -11,10 +10,11 @@ use rustmx::shm::layout::{CONTROL_LINES, LINE_WORDS};
 use rustmx::shm::segment;
 use rustmx::sys::{host, memfd, socket};
 use rustmx::transport::link::{Class, Draft, Link};
-use rustmx::transport::{Reply, local};
+use rustmx::transport::{Greeting, Reply, local};
 use rustmx::wire::header::{Kind, flag};
 use rustmx::wire::hello::Hello;
 use rustmx::wire::loan::Loan;
+use rustmx::{Error, Name};
 use std::sync::atomic::AtomicU64;
 use zerocopy::IntoBytes;
 
@@ -23,6 +23,25 @@ pub const BASE: u64 = 0x1234_5000;
 
 pub fn any_name() -> Name {
     Name::new(host::random() | 1, 0, host::id(), None)
+}
+
+/// What is said to who has called and not been welcomed yet.
+pub enum Answer {
+    /// Nothing yet, or nothing that makes sense now.
+    Nothing,
+    Welcome(Box<Greeting>),
+    Refused(Error),
+    Ended,
+}
+
+/// What came by a call since.
+pub fn answer(fd: &OwnedFd) -> Answer {
+    match local::receive(fd) {
+        Reply::Greeting(g) => Answer::Welcome(g),
+        Reply::Refused(e) => Answer::Refused(e),
+        Reply::Ended => Answer::Ended,
+        _ => Answer::Nothing,
+    }
 }
 
 /// The liar, connected by its own call.
@@ -51,23 +70,17 @@ impl Liar {
         let until = Deadline::new(5);
         loop {
             victim.domain.progress();
-            match local::receive(&self.fd) {
-                Reply::Greeting(g) => {
+            match answer(&self.fd) {
+                Answer::Welcome(g) => {
                     let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("the victim's segment");
                     self.theirs = Some(theirs.clone());
                     self.link.attach(theirs, None);
                     self.bell = Some(Bell::new(g.bell.bell().expect("the victim's bell")));
                     return;
                 }
-                Reply::Nothing
-                | Reply::Wake
-                | Reply::Loan(..)
-                | Reply::Left(_)
-                | Reply::Landed(_)
-                | Reply::Crossed
-                | Reply::Elsewhere => until.check(|| "no answer".into()),
-                Reply::Refused(e) => panic!("refused: {e}"),
-                Reply::Ended => panic!("no answer"),
+                Answer::Nothing => until.check(|| "no answer".into()),
+                Answer::Refused(e) => panic!("refused: {e}"),
+                Answer::Ended => panic!("no answer"),
             }
         }
     }
@@ -79,7 +92,7 @@ impl Liar {
     }
 
     pub fn ended(&self) -> bool {
-        matches!(local::receive(&self.fd), Reply::Ended)
+        matches!(answer(&self.fd), Answer::Ended)
     }
 
     /// Lends a page, as if it were at [`BASE`].

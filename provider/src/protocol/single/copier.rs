@@ -41,7 +41,7 @@ pub(super) type Job = Hands<Task>;
 
 impl Task {
     /// Copies a chunk. Returns its bytes, or `None` if that cannot be.
-    fn copy(&self, chunk: u32) -> Option<usize> {
+    pub(super) fn copy(&self, chunk: u32) -> Option<usize> {
         let at = chunk as usize * self.chunk;
         let len = self.chunk.min(self.wanted - at);
         let means = match (&self.loan, self.target) {

@@ -222,7 +222,7 @@ impl Copies {
     }
 
     /// We may not read: the sender may be able to write.
-    fn leave_to_sender(&mut self, id: u32, ended: &mut Ended) {
+    pub(super) fn leave_to_sender(&mut self, id: u32, ended: &mut Ended) {
         let Some(Coming { state: State::Copying(c), .. }) = self.rx.get_mut(&id) else { return };
         if c.stage == Stage::Helped {
             self.help.job.fail();

@@ -1,8 +1,13 @@
-//! Both sides of the protocol over real links, in one process: the kernel copies from us to us.
+//! Both sides of the protocol over real links, in one process: the kernel copies from us to us. Here is that every message arrives, whatever happens;
+//! beside it who copies what, what is offered, who is asked who he is, what the helper thread does, and lies.
 
-use super::means::FRESH;
+mod copier;
+mod identity;
+mod lies;
+mod offers;
+mod sharing;
+
 use super::*;
-use crate::mem::atomic::{Ordering, Words};
 use crate::mem::pool::Pool;
 use crate::mem::remote;
 use crate::mem::shared::{Heap, SharedMem};
@@ -10,13 +15,9 @@ use crate::mem::user::{UserSeg, gather_into, of_slice, scatter_bytes, total_len}
 use crate::protocol::Streams;
 use crate::region::table::Table;
 use crate::request::Special;
-use crate::shm::layout::{BACK, FRONT};
 use crate::shm::segment;
-use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER};
 use crate::types::{CompFlags, Level, UserCtx};
 use proptest::prelude::*;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Whether the kernel lets a process read itself; some sandboxes do not.
 fn kernel_allows() -> bool {
@@ -368,6 +369,7 @@ proptest! {
             prop_assert!(to[r.placed..].iter().all(|b| *b == 0xee), "message {} ran over", i);
         }
         prop_assert!(a.moved == 0 || ab == Reach::Everything || lent_b == Lent::ToWrite, "{:?} wrote", ab);
+        prop_assert!(a.moved == 0 || ba != Reach::Off || lent_b == Lent::ToWrite, "by the kernel, which the receiver does not want");
         prop_assert!(b.moved == 0 || ba == Reach::Everything || matches!(lent_a, Lent::ToRead | Lent::ToWrite), "{:?} read", ba);
         let unmapped = lent_a == Lent::Unmapped && plans.iter().any(|p| p.arenas.0);
         prop_assert_eq!(a.copies.takes_loans(), !unmapped, "what could not be mapped is told");
@@ -375,13 +377,20 @@ proptest! {
     }
 }
 
-/// One long message, posted first, until the receiver's first turn: A has the ACCEPT in its ring.
+/// One long message that both copy, posted first, until the receiver's first turn, in which A gets its ACCEPT.
 #[expect(clippy::type_complexity, reason = "two sides, two buffers and the table that tells whose they are")]
 fn shared(len: usize) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
+    expected(len, Sharing::Always)
+}
+
+/// The same, shared or not.
+#[expect(clippy::type_complexity, reason = "as above")]
+fn expected(len: usize, sharing: Sharing) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
     if !kernel_allows() {
         return None;
     }
     let (mut a, mut b) = sides(1);
+    b.copies.set_sharing(sharing);
     let table = Table::default();
     aim(&mut a, Reach::Everything, &table);
     aim(&mut b, Reach::Everything, &table);
@@ -392,333 +401,16 @@ fn shared(len: usize) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
     Some((a, b, from, to, table))
 }
 
-#[test]
-fn both_sides_copy_if_both_are_there() {
-    const LEN: usize = 8 << 20;
-    let Some((mut a, mut b, from, to, _table)) = shared(LEN) else { return };
-    let (mut fetched, mut stored) = (0, 0);
-    while b.received.is_empty() {
-        for side in [&mut b, &mut a] {
-            let mut ended = Ended::default();
-            side.copies.push(&mut side.link, &mut side.arena, &mut ended).expect("sound");
-            fetched += ended.fetched;
-            stored += ended.stored;
-            side.take(ended);
+/// Both go on until all messages are there.
+fn until_received(a: &mut Side, b: &mut Side, messages: usize) {
+    for _ in 0..1000 {
+        for side in [&mut *b, &mut *a] {
             while side.drain().expect("sound") {}
+            side.push();
+        }
+        if b.received.len() == messages {
+            return;
         }
     }
-    assert_eq!(fetched + stored, LEN as u64);
-    assert!(fetched.abs_diff(stored) <= 2 * TURN.max(CHUNKS.1) as u64, "{fetched} and {stored}");
-    assert!(from == to);
-    b.push();
-    a.drain().expect("sound");
-    assert_eq!(a.sent, [0]);
-}
-
-#[test]
-fn one_side_copies_all_if_the_other_computes() {
-    let Some((mut a, mut b, from, to, _table)) = shared(1 << 20) else { return };
-    while b.received.is_empty() {
-        b.push();
-    }
-    assert!(from == to);
-    // The sender comes back: it must not touch what is the application's again.
-    drop(to);
-    while a.sent.is_empty() {
-        assert!(a.drain().expect("sound"));
-        a.push();
-    }
-    while b.drain().expect("sound") {}
-
-    let Some((mut a, mut b, from, to, _table)) = shared(1 << 20) else { return };
-    b.copies.write_notes(&mut b.link, Some(&mut b.arena)).expect("room");
-    let mut stored = 0;
-    for _ in 0..100 {
-        a.drain().expect("sound");
-        let mut ended = Ended::default();
-        a.copies.push(&mut a.link, &mut a.arena, &mut ended).expect("sound");
-        stored += ended.stored;
-    }
-    assert_eq!(stored, 1 << 20);
-    b.push();
-    assert!(b.received.len() == 1 && from == to, "all is there, said or not");
-}
-
-/// It copied what one turn allows, and computes since: its part is there, and nobody need wait for its word.
-#[test]
-fn a_sender_that_leaves_in_the_middle() {
-    let Some((mut a, mut b, from, to, _table)) = shared(1 << 20) else { return };
-    b.copies.write_notes(&mut b.link, Some(&mut b.arena)).expect("room");
-    a.drain().expect("sound");
-    a.push();
-    assert!(a.moved > 0 && a.moved < 1 << 20, "{} in one turn", a.moved);
-    for _ in 0..10 {
-        b.push();
-    }
-    assert!(b.received.len() == 1 && b.moved == (1 << 20) - a.moved);
-    assert!(from == to);
-    // It comes back to a buffer that is the application's.
-    drop(to);
-    let before = a.moved;
-    for _ in 0..3 {
-        a.push();
-        while a.drain().expect("sound") {}
-        while b.drain().expect("sound") {}
-    }
-    assert!(a.moved == before && a.sent == [0] && !a.copies.has_work() && !b.copies.has_work());
-}
-
-/// A peer that names memory which it did not lend for that, or addresses beside it, is not believed.
-#[test]
-fn lies_about_lent_memory() {
-    let offer = |addr: u64, how: Lent| {
-        let (mut a, mut b) = sides(1 << 20);
-        lend(&mut a, &mut b, how);
-        let base = a.arena.memory.as_user(0, 0).address() as u64;
-        let bytes = emit_pieces(&[remote::Piece { addr: base.wrapping_add(addr), len: 5000 }]);
-        let body = Offer { total: 5000, id: 1, lent: 1 }.emit();
-        let draft = Draft {
-            kind: Kind::Offer,
-            flags: flag::TAGGED,
-            tag: 0,
-            data: 0,
-            body,
-            iov: &[],
-            skip: 0,
-            len: bytes.len(),
-            bytes: &bytes,
-        };
-        a.link.send(&draft, Class::Envelope).expect("room");
-        let mut to = vec![0; 5000];
-        b.posted.push(Some(want(0, &[of_slice(&mut to)])));
-        b.drain().is_ok()
-    };
-    assert!(offer(0, Lent::ToRead) && offer((ARENA - 5000) as u64, Lent::ToWrite));
-    for bad in [(ARENA - 4999) as u64, ARENA as u64, u64::MAX, u64::MAX - 4999, 1 << 63] {
-        assert!(!offer(bad, Lent::ToRead), "{bad}");
-    }
-    let (mut a, mut b) = sides(1);
-    lend(&mut a, &mut b, Lent::ToRead);
-    assert!(!b.copies.may_lend(1, 4096), "a number twice");
-    assert!(!b.copies.may_lend(0, 4096) && !b.copies.may_lend(2, usize::MAX) && !b.copies.may_lend(2, 1 << 43));
-    for number in 2..65 {
-        assert!(b.copies.may_lend(number, 4096) && b.copies.lent(number, None));
-    }
-    assert!(!b.copies.may_lend(65, 4096) && !b.copies.lent(65, None));
-}
-
-#[test]
-fn a_refusal_is_remembered_by_both() {
-    let Some((mut a, mut b, mut from, to, _table)) = shared(100_000) else { return };
-    a.copies.no_write = true;
-    // What the kernel would answer: nobody here can make it.
-    b.copies.no_read = true;
-    b.copies.decline(1, true, &mut Ended::default());
-    b.push();
-    assert!(a.drain().expect("sound"), "the ACCEPT of a message that was declined since is not written");
-    assert!(a.copies.is_refused());
-    let again = Single::start(&mut a.wire(), &message(0, &[of_slice(&mut from)]), &req(1));
-    assert_eq!(again, Err(Refused::Unable));
-    drop(to);
-}
-
-/// Lies of a receiver to a sender and of a sender to a receiver: each is noticed.
-#[test]
-fn lies() {
-    let here = 0u8;
-    let at = &raw const here as u64;
-    let piece = |len: usize| emit_pieces(&[remote::Piece { addr: at, len }]);
-    let good = (1, 50_000, [1, 1 << 16], piece(50_000));
-    let lie = |(id, wanted, body, bytes): (u64, u64, [u64; 2], smallvec::SmallVec<[u8; MAX_PIECES * 16]>)| {
-        let (mut a, mut b, _from, _to, _table) = shared(100_000)?;
-        let draft = Draft {
-            kind: Kind::Accept,
-            flags: 0,
-            tag: id,
-            data: wanted,
-            body,
-            iov: &[],
-            skip: 0,
-            len: bytes.len(),
-            bytes: &bytes,
-        };
-        b.link.send(&draft, Class::Control).expect("room");
-        Some(a.drain().is_err())
-    };
-    assert_ne!(lie(good.clone()), Some(true));
-    for (what, told) in [
-        ("no such offer", (2, good.1, good.2, good.3.clone())),
-        ("no id", (1 << 32, good.1, good.2, good.3.clone())),
-        ("more than there is", (1, 100_001, [1, 1 << 17], piece(100_001))),
-        ("nothing", (1, 0, good.2, good.3.clone())),
-        ("tiny chunks", (1, good.1, [1, 64], good.3.clone())),
-        ("no number", (1, good.1, [0, 1 << 16], good.3.clone())),
-        ("a number out of range", (1, good.1, [MAX_NUMBER + 1, 1 << 16], good.3.clone())),
-        ("less room than bytes", (1, good.1, good.2, piece(49_999))),
-        ("half a piece", (1, good.1, good.2, good.3[..8].into())),
-    ] {
-        assert_ne!(lie(told), Some(false), "{what}");
-    }
-    let done = |chunks: u64, first: u32| {
-        let (mut a, mut b, _from, _to, _table) = shared(100_000)?;
-        for _ in 0..first {
-            b.copies.copy_front(&b.link, &mut Ended::default());
-        }
-        let draft =
-            Draft { kind: Kind::Done, flags: 0, tag: 1, data: chunks, body: [0; 2], iov: &[], skip: 0, len: 0, bytes: &[] };
-        a.link.send(&draft, Class::Control).expect("room");
-        Some(b.drain().is_err())
-    };
-    assert_eq!(
-        (done(0, 0), done(2, 0), done(1, 1)),
-        (kernel_allows().then_some(false), kernel_allows().then_some(false), kernel_allows().then_some(false))
-    );
-    assert_ne!(done(3, 0), Some(false), "more chunks than there are");
-    assert_ne!(done(2, 1), Some(false), "chunks that we copied");
-}
-
-/// A sender that claims everything, copies nothing and says nothing holds up its own message only.
-#[test]
-fn a_sender_that_claims_and_never_comes() {
-    let Some((a, mut b, _from, _to, _table)) = shared(100_000) else { return };
-    a.mine.word(BACK).store(1 << 24 | 4, Ordering::Relaxed);
-    for _ in 0..10 {
-        b.push();
-    }
-    assert!(b.received.is_empty() && b.copies.copying.is_empty());
-    let mut ended = Ended::default();
-    assert_eq!(b.copies.push(&mut b.link, &mut b.arena, &mut ended), Ok(0), "who waits may give its core away");
-}
-
-/// Messages of 3000 bytes, the first of which is expected: what becomes of it and of the second if the table at hand is not the sender's.
-fn of_a_process_that_may_be_another(since: u64, waited: u64) -> (bool, bool) {
-    let (mut a, mut b) = sides(usize::MAX);
-    let (table, now) = (Table::default(), Arc::new(AtomicU64::new(5 * FRESH)));
-    aim(&mut a, Reach::Everything, &table);
-    aim(&mut b, Reach::Other, &table);
-    b.copies.set_clock(Clock::Manual(now.clone()), [0; 2]);
-    let (mut from, mut to) = (vec![7u8; 3000], [vec![0u8; 3000], vec![0u8; 3000]]);
-    let [first, second] = &mut to;
-    b.posted = vec![Some(want(0, &[of_slice(first)])), None];
-    for i in 0..2 {
-        Single::start(&mut a.wire(), &message(i, &[of_slice(&mut from)]), &req(i)).expect("offered");
-    }
-    b.copies.heard(since);
-    while b.drain().expect("sound") {}
-    b.push();
-    let at_once = b.received.len() == 1;
-    now.fetch_add(waited, std::sync::atomic::Ordering::Relaxed);
-    // What is heard meanwhile says nothing of when that message was written.
-    b.copies.heard(now.load(std::sync::atomic::Ordering::Relaxed));
-    assert!(b.receive_held(1, want(1, &[of_slice(second)])).is_none());
-    b.push();
-    (at_once, b.received.len() == 1 + usize::from(at_once))
-}
-
-#[test]
-fn who_was_heard_of_a_moment_ago_is_not_asked_for_its_table() {
-    if !kernel_allows() {
-        return;
-    }
-    let now = 5 * FRESH;
-    for (since, waited, copied) in [
-        (0, 0, (false, false)),
-        (now - FRESH, 0, (false, false)),
-        (now - FRESH + 1, 0, (true, true)),
-        (now - FRESH + 1, 1, (true, false)),
-        (now, FRESH - 1, (true, true)),
-        (now, FRESH, (true, false)),
-    ] {
-        assert_eq!(of_a_process_that_may_be_another(since, waited), copied, "{since} {waited}");
-    }
-}
-
-#[test]
-fn a_sender_asks_for_the_table_unless_it_heard_of_the_receiver_a_moment_ago() {
-    let now = 5 * FRESH;
-    for (since, writes) in [(0, false), (now - FRESH, false), (now - FRESH + 1, true)] {
-        let Some((mut a, mut b, from, to, table)) = shared(1 << 20) else { return };
-        b.push();
-        aim(&mut a, Reach::Other, &table);
-        a.copies.set_clock(Clock::Manual(Arc::new(AtomicU64::new(now))), [0; 2]);
-        a.copies.heard(since);
-        a.drain().expect("sound");
-        a.push();
-        assert_eq!(a.moved > 0, writes, "{since}");
-        drop((b, from, to));
-    }
-}
-
-#[test]
-fn the_helper_copies_what_the_receiver_does_not_get_round_to() {
-    const LEN: usize = 8 << 20;
-    let Some((a, mut b, from, to, _table)) = shared(LEN) else { return };
-    b.copies.help_from(LEN);
-    let mut ended = Ended::default();
-    b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
-    let chunks = (LEN / CHUNKS.1) as u64;
-    // The receiver computes; the sender is not there.
-    let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed) & u64::from(MAX_CHUNKS);
-    while claimed(&b) < chunks {
-        std::thread::yield_now();
-    }
-    while ended.received.is_empty() {
-        b.copies.push(&mut b.link, &mut b.arena, &mut ended).expect("sound");
-    }
-    assert_eq!((ended.fetched, from == to), (LEN as u64, true));
-    assert!(ended.helped >= LEN as u64 - 2 * TURN.max(CHUNKS.1) as u64, "{} helped", ended.helped);
-    assert!(b.copies.help.id.is_none() && !b.copies.has_work());
-    drop(a);
-}
-
-#[test]
-fn the_helper_lets_go_when_the_peer_is_gone() {
-    for _ in 0..5 {
-        let Some((a, mut b, _from, mut to, _table)) = shared(8 << 20) else { return };
-        b.copies.help_from(1);
-        b.push();
-        // It may have been so quick that nothing is left to be broken off.
-        let in_hand = usize::from(b.copies.help.id.is_some());
-        assert_eq!((b.copies.abort().recvs.len(), b.received.len()), (in_hand, 1 - in_hand));
-        // The application has its buffer again.
-        to.fill(0xee);
-        for _ in 0..100 {
-            std::thread::yield_now();
-        }
-        assert!(to.iter().all(|byte| *byte == 0xee));
-        drop(a);
-    }
-}
-
-#[test]
-fn a_sender_that_leaves_the_rest_to_receiver_and_helper() {
-    let Some((mut a, mut b, from, to, _table)) = shared(8 << 20) else { return };
-    b.copies.help_from(1);
-    b.push();
-    a.drain().expect("sound");
-    // One turn, then its process may not write any more.
-    a.push();
-    let stored = a.moved;
-    a.copies.no_write = true;
-    while b.received.is_empty() {
-        a.push();
-        b.push();
-        while b.drain().expect("sound") {}
-    }
-    assert_eq!((a.moved, b.moved + a.moved, from == to), (stored, 8 << 20, true));
-}
-
-#[test]
-fn lies_about_what_the_helper_copied() {
-    let Some((a, mut b, _from, _to, _table)) = shared(8 << 20) else { return };
-    b.copies.help_from(1);
-    b.push();
-    // It may be so quick that it has all of it.
-    let Some(id) = b.copies.help.id else { return };
-    let done = |chunks| Header { kind: Kind::Done, flags: 0, len: 0, ack: 0, tag: id.into(), data: chunks };
-    for chunks in [17, u64::MAX, 16] {
-        assert!(b.copies.on_done(&done(chunks), &mut Ended::default()).is_err(), "{chunks} of 16, of which one at least is here");
-    }
-    b.copies.abort();
-    drop(a);
+    panic!("{} of {messages} messages came", b.received.len());
 }

@@ -1,0 +1,85 @@
+//! What is offered, and what becomes of offers that come to nothing.
+
+use super::*;
+
+fn start(side: &mut Side, tag: usize, iov: &[UserSeg], lent: u32) -> Result<Started, Refused> {
+    Single::start(&mut side.wire(), &Message { lent, ..message(tag, iov) }, &req(tag))
+}
+
+#[test]
+fn what_cannot_be_offered_is_refused() {
+    let (mut a, _b) = sides(1);
+    let iov = [a.arena.memory.as_user(0, 5000)];
+    assert_eq!(start(&mut a, 0, &iov, 0), Err(Refused::Unable), "nobody knows where the peer is");
+    let ours = Message { lent: 1, bytes: b"of the engine", ..message(0, &iov) };
+    assert_eq!(Single::start(&mut a.wire(), &ours, &req(0)), Err(Refused::Unable), "not the application's memory");
+    assert_eq!(start(&mut a, 0, &iov, 1), Ok(Started::Streaming));
+    a.copies.no_loans = true;
+    assert_eq!(start(&mut a, 0, &iov, 1), Err(Refused::Unable), "the peer cannot map it");
+    a.copies.no_loans = false;
+    a.link = Link::new(segment::private(1 << 16), 1 << 17);
+    assert_eq!(start(&mut a, 0, &iov, 1), Err(Refused::Unable), "the peer has not answered yet");
+}
+
+#[test]
+fn a_peer_that_is_gone_leaves_nothing_but_requests() {
+    const MESSAGES: usize = 8;
+    let (mut a, mut b) = sides(usize::MAX);
+    lend(&mut a, &mut b, Lent::ToRead);
+    let iov = [a.arena.memory.as_user(0, 5000)];
+    for tag in 0..MESSAGES {
+        start(&mut a, tag, &iov, 1).expect("offered");
+    }
+    while b.drain().expect("sound") {}
+    assert!(!b.copies.has_work() && !b.copies.sending());
+    assert!(b.receive_held(1, want(1, &[])).is_none());
+    assert!(b.copies.has_work() && b.copies.sending(), "the sender has not heard of that");
+    let mut to = [0; 5000];
+    assert!(b.receive_held(0, want(0, &[of_slice(&mut to)])).is_none());
+    let order: Vec<usize> = a.copies.abort().sends.iter().map(|req| req.ctx.0).collect();
+    assert_eq!(order, (0..MESSAGES).collect::<Vec<_>>());
+    assert_eq!(b.copies.abort().recvs.len(), 1);
+    for side in [&a, &b] {
+        assert!(!side.copies.has_work() && !side.copies.sending() && !side.copies.knows(1));
+    }
+}
+
+#[test]
+fn what_is_thrown_away_ends_for_its_sender() {
+    let (mut a, mut b) = sides(usize::MAX);
+    lend(&mut a, &mut b, Lent::ToRead);
+    let iov = [a.arena.memory.as_user(0, 5000)];
+    start(&mut a, 0, &iov, 1).expect("offered");
+    assert!(b.drain().expect("sound"));
+    let (id, _) = b.held.remove(0);
+    discard_held(&mut b.wire(), id);
+    b.push();
+    assert!(a.drain().expect("sound") && a.sent == [0] && a.copies.takes_loans());
+}
+
+#[test]
+fn the_sender_hears_of_memory_that_was_not_mapped_whatever_was_wanted_of_it() {
+    let (mut a, mut b) = sides(usize::MAX);
+    lend(&mut a, &mut b, Lent::Unmapped);
+    let iov = [a.arena.memory.as_user(0, 5000)];
+    start(&mut a, 0, &iov, 1).expect("offered");
+    assert!(b.drain().expect("sound") && b.receive_held(0, want(0, &[])).is_none());
+    b.push();
+    assert!(a.drain().expect("sound") && a.sent == [0] && !a.copies.takes_loans());
+    // Of a message that was in no such memory nothing follows.
+    let Some((mut a, mut b, _from, _to, _table)) = shared(100_000) else { return };
+    b.link.send(&Draft { flags: flag::UNMAPPED, ..bare(Kind::Fin, 1, 0) }, Class::Control).expect("room");
+    assert!(a.drain().expect("sound") && a.sent == [0] && a.copies.takes_loans());
+}
+
+/// Memory that could not be reached this once says nothing of the next.
+#[test]
+fn one_message_that_cannot_be_read_is_no_refusal() {
+    if !kernel_allows() {
+        return;
+    }
+    let Some((mut a, mut b, from, to, table)) = expected(1 << 20, Sharing::Never) else { return };
+    aim(&mut b, Reach::Other, &table);
+    until_received(&mut a, &mut b, 1);
+    assert!(from == to && b.moved == 0 && !a.copies.is_refused());
+}
