@@ -19,7 +19,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | the listener, whose turn it is |
+//! | `mod.rs` | calls, connections, whose turn it is |
+//! | `strangers.rs` | who called and has not said who he is |
 //! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
@@ -38,11 +39,12 @@ mod proof;
 #[cfg(test)]
 mod proof_tests;
 mod session;
+mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-use super::{Bulk, Event, NoCall, Reply};
+use super::{Bulk, Event, NoCall};
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
@@ -66,16 +68,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use strangers::Stranger;
 
-/// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
-const HELLO_PATIENCE: u64 = 4_000_000_000;
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
 /// Nanoseconds between looks at the health of connections, at most; and what a shorter patience is divided by.
 const HEALTH_EVERY: u64 = 500_000_000;
 const LOOKS: u64 = 8;
-/// Strangers that may be connected at a time. Further ones wait in the backlog.
-const MOST_STRANGERS: usize = 1024;
 /// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
 const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
@@ -140,12 +139,6 @@ impl Office {
     fn limit(&self) -> u64 {
         self.patience - self.health_every() / 1_000_000
     }
-}
-
-struct Stranger {
-    connection: Arc<Connection>,
-    /// When it was first looked at; 0: not yet.
-    since: u64,
 }
 
 /// The network side of one endpoint's door.
@@ -450,66 +443,6 @@ impl Tcp {
         }
     }
 
-    fn accept_all(&mut self, events: &mut Vec<Event>) {
-        while self.strangers.len() < MOST_STRANGERS {
-            let (fd, _) = match limits::with_descriptors(|| tcp::accept(&self.listener)) {
-                Ok(both) => both,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(why) => {
-                    if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
-                        self.short_of_descriptors = true;
-                        let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why));
-                    }
-                    break;
-                }
-            };
-            self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd, None) else { break };
-            let slot = connection.slot();
-            self.strangers.insert(slot, Stranger { connection, since: 0 });
-            self.hear_stranger(slot, events);
-        }
-        // Those that wait in the backlog must neither keep us busy nor awake.
-        self.office.poller.remove(&self.listener);
-        self.deaf = true;
-    }
-
-    fn listen_again(&mut self) {
-        self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
-    }
-
-    fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
-        let Some(stranger) = self.strangers.get(&slot) else { return };
-        let who = stranger.connection.other_end();
-        match stranger.connection.read_hello() {
-            Reply::Nothing => {}
-            Reply::Greeting(greeting) => {
-                // Who calls need not be called.
-                if let Ok(from) = Name::from_bytes(&greeting.hello.from) {
-                    self.calls.remove(&from);
-                }
-                if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
-                    if connection.has_more() {
-                        self.parked.push(slot);
-                    }
-                    events.push(Event::Call { line: connection, pid: 0, greeting });
-                }
-                // Peers that all call at once are heard as fast as they speak.
-                if self.deaf && self.strangers.len() <= MOST_STRANGERS / 2 && !self.short_of_descriptors {
-                    self.listen_again();
-                }
-            }
-            Reply::Refused(why) => {
-                let why = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
-                events.push(Event::TurnedAway(format!("{who}: {why}")));
-                self.strangers.remove(&slot);
-            }
-            _ => _ = self.strangers.remove(&slot),
-        }
-    }
-
     /// What need not be done in each turn: who has not said hello in time, who is silent, what is owed.
     pub fn look_after(&mut self, now: u64, events: &mut Vec<Event>) {
         self.pay(now);
@@ -517,17 +450,7 @@ impl Tcp {
             return;
         }
         self.health_at = now + self.office.health_every();
-        // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
-        let many = self.strangers.len() > MOST_STRANGERS / 2;
-        self.strangers.retain(|_, s| {
-            s.since = or_now(s.since, now);
-            // Who knows the key, as it seems, may compute. (Or he repeats what he heard; then he shares half of the places with his like.)
-            let patience = if !many && s.connection.seems_to_know() { CALL_PATIENCE } else { HELLO_PATIENCE };
-            now.saturating_sub(s.since) < patience
-        });
-        if self.deaf && self.strangers.len() < MOST_STRANGERS {
-            self.listen_again();
-        }
+        self.look_after_strangers(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
@@ -600,11 +523,6 @@ fn refused(why: Errno, name: &Name) -> NoCall {
         Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
         _ => NoCall::Never(Error::Refused),
     }
-}
-
-/// A time that is not known yet is now.
-fn or_now(since: u64, now: u64) -> u64 {
-    if since == 0 { now } else { since }
 }
 
 /// No peer yet.
