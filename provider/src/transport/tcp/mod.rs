@@ -24,15 +24,25 @@
 //! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
+//! | `greeting.rs` | hellos as they come |
+//! | `expected.rs` | where payload goes, and which of it is there |
+//! | `bundle.rs`, `lane.rs` | long messages in pieces by several connections |
+//! | `lanes.rs`, `meter.rs` | by how many: as many as were measured to pay |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
 //! | `proof.rs` | that both know the job's key |
 //! | `mirror.rs` | the other side's ring as it is here |
 
+mod bundle;
 mod call;
 mod connection;
+mod expected;
+mod greeting;
 mod guesses;
 mod incoming;
+mod lane;
+mod lanes;
+mod meter;
 mod mirror;
 mod outgoing;
 mod proof;
@@ -95,6 +105,8 @@ pub struct Terms {
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
+    /// Connections of a pair for long messages; 0: as many as are measured to pay.
+    pub lanes: usize,
     /// The job's key, which everybody must prove to know; `None`: nobody is asked.
     pub guard: Option<Guard>,
 }
@@ -114,6 +126,11 @@ struct Office {
     guesses: Mutex<Guesses>,
     /// Calls that reached somebody else, and go on.
     astray: Mutex<Vec<(Name, Call)>>,
+    /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
+    tokens: Mutex<HashMap<u64, u32>>,
+    /// Lanes that there are or were, and bytes that left by them.
+    lanes: AtomicU64,
+    striped: AtomicU64,
 }
 
 impl Office {
@@ -127,6 +144,9 @@ impl Office {
             patience,
             guesses: Mutex::default(),
             astray: Mutex::default(),
+            tokens: Mutex::default(),
+            lanes: AtomicU64::new(0),
+            striped: AtomicU64::new(0),
         })
     }
 
@@ -238,7 +258,9 @@ impl Tcp {
             Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
             Stand::Connected(fd, to) => {
                 let origin = Origin { name: *name, to, call };
-                self.add(fd, Some(origin)).map_err(NoCall::Never)
+                let connection = self.add(fd, true, Some(origin)).map_err(NoCall::Never)?;
+                self.let_stripe(&connection, Some(to));
+                Ok(connection)
             }
             Stand::Failed(why) => {
                 let no = refused(why, name);
@@ -284,20 +306,41 @@ impl Tcp {
         });
     }
 
-    /// A connection that we took, or made (`origin`).
-    fn add(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
+    /// A connection that we took, or made (`calls`), to a peer (`origin`) or as a lane.
+    fn add(&mut self, fd: OwnedFd, calls: bool, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
         tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
-        let calls = origin.is_some();
         let connection = Arc::new(Connection::new(fd, slot, self.office.clone(), origin));
         entry.insert(Arc::downgrade(&connection));
         if let Some(guard) = &self.terms.guard {
             connection.guard(guard, calls)?;
         }
         Ok(connection)
+    }
+
+    /// Long messages may go by several connections, where that can pay.
+    fn let_stripe(&self, connection: &Connection, reached: Option<SocketAddr>) {
+        // Inside of a host nothing limits a stream but the cores that copy.
+        if self.terms.lanes > 1 || self.terms.lanes == 0 && !tcp::is_near(connection.stream().fd()) {
+            connection.may_stripe(self.terms.lanes, reached);
+        }
+    }
+
+    /// Calls for lanes that `first` wants.
+    fn dial_lanes(&mut self, first: &Arc<Connection>) {
+        while let Some(to) = first.wanted_lane() {
+            let (ports, random) = (self.terms.ports.clone(), self.random.wrapping_add(1));
+            self.random = random;
+            // Other peers need descriptors more.
+            let fd = tcp::connect(to, ports, random).ok().filter(limits::has_plenty);
+            let carrier = fd.and_then(|fd| self.add(fd, true, None).ok());
+            if !carrier.is_some_and(|carrier| first.add_lane(&carrier, None)) {
+                return first.no_lane();
+            }
+        }
     }
 
     fn connection(&self, slot: u32) -> Option<Arc<Connection>> {
@@ -313,6 +356,9 @@ impl Tcp {
             if let Some(connection) = self.connection(slot) {
                 connection.flush();
                 self.hand_up(&connection, events);
+                if connection.wants_lanes.load(Ordering::Relaxed) {
+                    self.dial_lanes(&connection);
+                }
             }
         }
         for slot in std::mem::take(&mut self.parked) {
@@ -435,6 +481,10 @@ impl Tcp {
 
     /// Tells the endpoint if a connection has something to say.
     fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
+        if let Some(first) = connection.first() {
+            first.go_on();
+            return self.hand_up(&first, events);
+        }
         if let Some(version) = connection.foreign_version() {
             events.push(Event::TurnedAway(format!("{}, which we called: {}", connection.other_end(), versions(version))));
         }
@@ -456,6 +506,7 @@ impl Tcp {
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);
+            connection.look_after_lanes(now);
             self.hand_up(&connection, events);
         }
     }
@@ -469,6 +520,11 @@ impl Tcp {
             }
         }
         all
+    }
+
+    /// Lanes that there are or were, and bytes that left by them.
+    pub fn lanes(&self) -> (u64, u64) {
+        (self.office.lanes.load(Ordering::Relaxed), self.office.striped.load(Ordering::Relaxed))
     }
 
     /// Guesses that were right and wrong, on all connections that there are and were.

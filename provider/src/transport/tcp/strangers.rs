@@ -1,10 +1,11 @@
 //! Who has called and not said who he is: the listener, patience, and what becomes of a hello.
 
-use super::super::Reply;
+use super::super::{Line, Reply};
 use super::connection::Connection;
 use super::{CALL_PATIENCE, Event, LISTENER, Tcp, versions};
 use crate::peer::name::Name;
 use crate::sys::{limits, tcp};
+use crate::wire::hello::Refusal;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Tcp {
                 }
             };
             self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd, None) else { break };
+            let Ok(connection) = self.add(fd, false, None) else { break };
             let slot = connection.slot();
             self.strangers.insert(slot, Stranger { connection, since: 0 });
             self.hear_stranger(slot, events);
@@ -55,7 +56,11 @@ impl Tcp {
     pub(super) fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
         let Some(stranger) = self.strangers.get(&slot) else { return };
         let who = stranger.connection.other_end();
-        match stranger.connection.read_hello() {
+        let said = stranger.connection.read_hello();
+        if let Some(token) = stranger.connection.is_lane() {
+            return self.hear_lane(slot, token, events);
+        }
+        match said {
             Reply::Nothing => {}
             Reply::Greeting(greeting) => {
                 // Who calls need not be called.
@@ -66,6 +71,7 @@ impl Tcp {
                     if connection.has_more() {
                         self.parked.push(slot);
                     }
+                    self.let_stripe(&connection, None);
                     events.push(Event::Call { line: connection, pid: 0, greeting });
                 }
                 // Peers that all call at once are heard as fast as they speak.
@@ -79,6 +85,27 @@ impl Tcp {
                 self.strangers.remove(&slot);
             }
             _ => _ = self.strangers.remove(&slot),
+        }
+    }
+
+    /// A stranger says that he is a lane of somebody, by a word that only that one knows.
+    fn hear_lane(&mut self, slot: u32, token: u64, events: &mut Vec<Event>) {
+        let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) else { return };
+        let first = self.office.tokens.lock().get(&token).copied().and_then(|slot| self.connection(slot));
+        match first {
+            Some(first) if limits::has_plenty(connection.stream().fd()) && first.add_lane(&connection, Some(token)) => {
+                if connection.has_more() {
+                    self.parked.push(slot);
+                }
+            }
+            Some(_) => connection.turn_away(Refusal::NoResources),
+            None => {
+                connection.turn_away(Refusal::WrongEndpoint);
+                events.push(Event::TurnedAway(format!(
+                    "{}: a further connection of a pair that there is not",
+                    connection.other_end()
+                )));
+            }
         }
     }
 
