@@ -78,7 +78,7 @@ impl Bundle {
             open: FxHashMap::default(),
             turn: 0,
             closes: false,
-            meter: Meter::default(),
+            meter: Meter::new(),
             burst: 0,
             handed: 0,
         }
@@ -192,7 +192,7 @@ impl Bundle {
         if !self.policy.measures() || self.burst < MUCH || self.open.is_empty() && !self.meter.runs() {
             return;
         }
-        let (now, width) = (Meter::now(), self.width());
+        let (now, width) = (self.meter.now(), self.width());
         if !self.policy.is_curious(now) || width != self.policy.width() {
             return self.meter.stop();
         }
