@@ -85,6 +85,7 @@ step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
 step_network() {
   RUSTMX_TEST_NETWORK=1 cargo test -p rustmx --no-fail-fast --test pair --test memory --test contact --test sleep \
     --test shared_context --test processes &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_LANES=4 cargo test -p rustmx --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_ENCRYPT=1 FI_RUSTMX_AUTH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') \
       cargo test -p rustmx --no-fail-fast --test pair --test memory
 }

@@ -138,6 +138,8 @@ table! {
         tcp_eager_max: Kind::Bytes, 8 << 10, 232, 60 << 10;
         /// Payload bytes one peer on another host may leave unmatched at a receiver: as much leaves without being asked for.
         tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
+        /// Connections by which long messages go to a peer on another host: auto: more than one where that was measured to be quicker; 1: one.
+        tcp_lanes: Kind::Choice(&["auto", "1", "2", "3", "4", "5", "6", "7", "8"]), 0, 0, 8;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
         peer_timeout: Kind::Millis, 10_000, 3_000, 3_600_000;
         /// Whether everything that goes to other hosts is encrypted, by a key that the job's processes share (FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE).

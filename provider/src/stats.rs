@@ -73,6 +73,10 @@ counters! {
     guessed;
     /// The same, and it did not: those bytes were copied once more.
     misguessed;
+    /// Further connections to peers on other hosts, for long messages.
+    lanes;
+    /// Bytes that were sent by these.
+    striped;
 }
 
 impl Stats {

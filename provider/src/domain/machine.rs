@@ -42,7 +42,13 @@ impl Machine {
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
             announced: config.iface.announced(),
-            terms: Terms { ip: None, ports: config.port_range.ports(), patience: config.peer_timeout, guard: None },
+            terms: Terms {
+                ip: None,
+                ports: config.port_range.ports(),
+                patience: config.peer_timeout,
+                lanes: config.tcp_lanes as usize,
+                guard: None,
+            },
             access: Access::new(config, log.clone()),
             log,
         }
@@ -203,6 +209,10 @@ impl Door for Doors {
 
     fn is_held_up(&self) -> bool {
         self.tcp.as_ref().is_some_and(Tcp::is_held_up)
+    }
+
+    fn lanes(&self) -> (u64, u64) {
+        self.tcp.as_ref().map_or((0, 0), Tcp::lanes)
     }
 
     fn guesses(&self) -> (u64, u64) {

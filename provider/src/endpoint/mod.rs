@@ -320,6 +320,7 @@ impl Endpoint {
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats;
         (stats.guessed, stats.misguessed) = self.door.as_ref().map_or((0, 0), |door| door.guesses());
+        (stats.lanes, stats.striped) = self.door.as_ref().map_or((0, 0), |door| door.lanes());
         for id in self.peers.ids() {
             let peer = self.peers.get(id);
             peer.tally.add_to(&mut stats, self.table(peer));

@@ -36,6 +36,7 @@ struct TxStream {
     iov: UserIov,
     total: usize,
     sent: usize,
+    promise: usize,
     /// Bytes that may go now: the promise, then what was asked for.
     goal: usize,
     /// Whether the goal is final.
@@ -119,7 +120,8 @@ impl Streams {
                 continue;
             };
             if link.is_in_place() && s.sent < s.goal {
-                if !link.post(Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent }) {
+                let promised = s.promise.saturating_sub(s.sent);
+                if !link.post(Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent, promised }) {
                     return Ok(records);
                 }
                 s.sent = s.goal;
@@ -242,7 +244,7 @@ impl Streams {
 
     /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
     pub fn start_asked(&mut self, id: u32, iov: UserIov, total: usize, wanted: usize, req: SendReq) {
-        let s = TxStream { iov, total, sent: 0, goal: wanted, asked: true, under_way: 0, landed: false, req };
+        let s = TxStream { iov, total, sent: 0, promise: 0, goal: wanted, asked: true, under_way: 0, landed: false, req };
         self.tx.insert(id, s);
         self.ready.push_back(id);
     }
@@ -298,7 +300,8 @@ impl Streams {
             && s.goal > have
             && let Dest::Recv(req) = &s.dest
         {
-            link.expect(Bulk { id, iov: &req.iov, skip: have, len: s.goal - have });
+            let promised = s.promise.saturating_sub(have);
+            link.expect(Bulk { id, iov: &req.iov, skip: have, len: s.goal - have, promised });
         }
     }
 
@@ -358,7 +361,8 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
                 return Err(Corrupt);
             }
             if promise > 0 {
-                wire.link.expect(Bulk { id: rts.stream, iov: &[landing_place(bytes, promise)], skip: 0, len: promise });
+                let iov = &[landing_place(bytes, promise)];
+                wire.link.expect(Bulk { id: rts.stream, iov, skip: 0, len: promise, promised: promise });
             }
         }
         Dest::Held(bytes) => wire.link.payload_append(header, bytes),
@@ -419,7 +423,7 @@ impl Protocol for Stream {
         }
         let streams = &mut *wire.streams;
         let iov = msg.iov.into();
-        let s = TxStream { iov, total: msg.len, sent, goal: promise, asked, under_way: 0, landed: false, req: *req };
+        let s = TxStream { iov, total: msg.len, sent, promise, goal: promise, asked, under_way: 0, landed: false, req: *req };
         streams.tx.insert(id, s);
         if promise > len || asked {
             streams.ready.push_back(id);

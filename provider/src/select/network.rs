@@ -148,7 +148,8 @@ impl Row {
             }
             ProtoId::Stream => format!(
                 "from the sender's buffer to the receiver's; up to half of what is left of the window of {window} bytes \
-                 (FI_RUSTMX_TCP_WINDOW) leaves at once, the rest when the receiver asks"
+                 (FI_RUSTMX_TCP_WINDOW) leaves at once, the rest when the receiver asks, by several connections if that is quicker \
+                 (FI_RUSTMX_TCP_LANES)"
             ),
             _ => self.what().into(),
         }

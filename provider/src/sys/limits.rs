@@ -1,5 +1,6 @@
 //! How many files this process may open (getrlimit(2)).
 
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,6 +20,12 @@ pub fn with_descriptors<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result
 fn raise() -> bool {
     let limit = getrlimit(Resource::Nofile);
     limit.current != limit.maximum && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok()
+}
+
+/// Whether less than half of the descriptors that this process may have are in use, by the number of one that was just made: the kernel gives the
+/// lowest one that is free.
+pub fn has_plenty(fd: &OwnedFd) -> bool {
+    getrlimit(Resource::Nofile).current.is_none_or(|most| (fd.as_raw_fd() as u64) < most / 2)
 }
 
 /// What to say when there is none left.

@@ -130,11 +130,16 @@ pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
 /// Congestion control of connections that do not leave the host (tcp(7), TCP_CONGESTION).
 const NEAR: &str = "reno";
 
-/// Whether both ends of a connection are on this host: then there is no network that others share. The kernel does not have to find out how
+/// Whether both ends of a connection are on this host.
+pub fn is_near(fd: &OwnedFd) -> bool {
+    let near = |own: SocketAddr| peer_address(fd).is_some_and(|other| own.ip() == other.ip() || other.ip().is_loopback());
+    own_address(fd).is_ok_and(near)
+}
+
+/// Between both ends on one host there is no network that others share. The kernel does not have to find out how
 /// much it bears, nor space packets in time as some of its ways to do that (BBR) would, for half of the bandwidth.
 pub fn hurry_if_near(fd: &OwnedFd) {
-    let near = |own: SocketAddr| peer_address(fd).is_some_and(|other| own.ip() == other.ip() || other.ip().is_loopback());
-    if own_address(fd).is_ok_and(near) {
+    if is_near(fd) {
         // Where it is not allowed the host's own choice stays.
         let _ = sockopt::set_tcp_congestion(fd, NEAR);
     }

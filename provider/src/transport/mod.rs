@@ -107,6 +107,11 @@ pub trait Door: Send {
         (0, 0)
     }
 
+    /// Further connections for long messages that there are or were, and bytes that left by them.
+    fn lanes(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
 
@@ -225,6 +230,8 @@ pub struct Bulk<'a> {
     pub skip: usize,
     /// Its bytes, not 0.
     pub len: usize,
+    /// Of these the first ones that the receiver has not asked for; the rest, it has.
+    pub promised: usize,
 }
 
 /// Moves parts of messages without a stop in a ring. The memory must stay until [`Reply::Left`] or [`Reply::Landed`] names the message, or

@@ -1,14 +1,14 @@
 //! Frames: what stands on a TCP connection between the hello and the end. A head of 32 bytes, and a body.
 //!
 //! ```text
-//!  0  1  kind       1 records · 2 payload · 3 news · 4 goodbye
+//!  0  1  kind       1 records · 2 payload · 3 news · 4 goodbye · 5 lanes
 //!  1  1  zero
 //!  2  2  "rm"
 //!  4  4  length     bytes of the body: records whole lines of a ring, payload at least one; else 0
 //!  8  4  consumed   lines of the other direction's ring that were read
-//! 12  4  id         payload: of the message; records: position of the first line
+//! 12  4  id         payload: of the message; records: position of the first line; lanes: how many connections
 //! 16  8  credit     payload bytes, since the start, that the other side may send unmatched
-//! 24  8  offset     payload: where in the message it belongs
+//! 24  8  offset     payload: where in the message it belongs; lanes: the word that they are known by
 //! ```
 //! All little endian. `consumed` and `credit` are what two processes of one host read in each other's segment (`shm/layout.rs`).
 
@@ -60,6 +60,13 @@ pub enum Body {
     News,
     /// Nothing, and nothing follows.
     Goodbye,
+    /// Nothing: a word about further connections of this pair for long messages (`docs/adr/0021-lanes.md`).
+    Lanes {
+        /// Connections that are wanted, or allowed, the first one included; at least one.
+        count: u32,
+        /// By which the listener knows them; 0 from who calls: he asks for it.
+        token: u64,
+    },
 }
 
 /// A head.
@@ -85,6 +92,7 @@ impl Frame {
             Body::Payload { id, offset, len } => (2, len, id, offset),
             Body::News => (3, 0, 0, 0),
             Body::Goodbye => (4, 0, 0, 0),
+            Body::Lanes { count, token } => (5, 0, count, token),
         };
         let raw = Raw {
             kind,
@@ -116,6 +124,7 @@ impl Frame {
             2 if length > 0 && length as usize <= PAYLOAD_MAX => Body::Payload { id, offset, len: length },
             3 if (length, id, offset) == (0, 0, 0) => Body::News,
             4 if (length, id, offset) == (0, 0, 0) => Body::Goodbye,
+            5 if length == 0 && id > 0 => Body::Lanes { count: id, token: offset },
             _ => return Err(BadFrame),
         };
         Ok(Frame { consumed: raw.consumed.get(), credit: raw.credit.get(), body })
@@ -126,7 +135,7 @@ impl Frame {
         match self.body {
             Body::Records { lines, .. } => lines as usize * LINE,
             Body::Payload { len, .. } => len as usize,
-            Body::News | Body::Goodbye => 0,
+            Body::News | Body::Goodbye | Body::Lanes { .. } => 0,
         }
     }
 }
@@ -142,6 +151,7 @@ mod tests {
             (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32).prop_map(|(id, offset, len)| Body::Payload { id, offset, len }),
             Just(Body::News),
             Just(Body::Goodbye),
+            (1..=u32::MAX, any::<u64>()).prop_map(|(count, token)| Body::Lanes { count, token }),
         ]
     }
 
@@ -153,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_or_sound(mut bytes in any::<[u8; FRAME_HEAD]>(), near in any::<bool>(), kind in 0u8..6) {
+        fn garbage_is_refused_or_sound(mut bytes in any::<[u8; FRAME_HEAD]>(), near in any::<bool>(), kind in 0u8..7) {
             if near {
                 bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
                 bytes[6..8].fill(0);
@@ -168,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_refused() {
         let good = Frame { consumed: 1, credit: 2, body: Body::Payload { id: 3, offset: 4, len: 5 } }.emit();
-        for (at, byte) in [(0, 0), (0, 5), (1, 1), (2, 0), (4, 0), (7, 1)] {
+        for (at, byte) in [(0, 0), (0, 6), (1, 1), (2, 0), (4, 0), (7, 1)] {
             let mut bad = good;
             bad[at] = byte;
             assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at}");

@@ -14,7 +14,7 @@ pub const HELLO_LEN: usize = size_of::<Hello>();
 const MAGIC: [u8; 8] = *b"rmxhello";
 
 /// Version of records, segments and this message. Peers of different versions refuse each other.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Bytes of a name (`peer::name`).
 pub const NAME: usize = 56;
@@ -98,7 +98,7 @@ pub struct Hello {
     /// The receiver's slot in the sender's bell.
     pub slot: U32,
     /// On one host: the seal of the job's key under both names (`wire/key.rs`); 0: the sender has no key. By the network 0: there the key is
-    /// proved before a hello is said.
+    /// proved before a hello is said; or the word of a [lane](Hello::lane).
     seal: U64,
     /// Cores the sender may run on, for the crowding rule.
     pub cores: [U64; 16],
@@ -129,6 +129,18 @@ impl Hello {
             seal: U64::new(0),
             cores: cores.map(U64::new),
         }
+    }
+
+    /// A hello that brings no segment and names nobody: of a further connection of a pair, which the two know by `token`.
+    pub fn lane(token: u64) -> Hello {
+        let mut hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]);
+        hello.seal = U64::new(token);
+        hello
+    }
+
+    /// The token, if it is such a hello.
+    pub fn token(&self) -> Option<u64> {
+        (self.segment.get() == 0 && self.from == [0; NAME]).then(|| self.seal.get())
     }
 
     /// The same, sealed by its sender's key.
@@ -223,6 +235,15 @@ mod tests {
         let told: Vec<Error> = all.iter().map(|why| why.error()).filter(|e| *e != Error::Corrupt).collect();
         assert!(told.len() == 7 && (0..told.len()).all(|i| !told[..i].contains(&told[i])), "{told:?}");
         assert_eq!(Refusal::KeyMissing.error(), Error::KeyMissing);
+    }
+
+    #[test]
+    fn lanes() {
+        let lane = Hello::lane(77);
+        assert_eq!(Hello::parse(lane.as_bytes()).map(|h| h.token()), Ok(Some(77)));
+        let other = Hello::new([1; NAME], [2; NAME], 24576, 3, [5; 16]);
+        assert_eq!(other.token(), None);
+        assert!(Hello::parse(lane.refuse(Refusal::NoResources).as_bytes()).is_err());
     }
 
     #[test]

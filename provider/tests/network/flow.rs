@@ -8,11 +8,12 @@ use rustmx::{Addr, Error, Nap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// As little memory as the kernel works with, for every connection of this process from or to one of `ports`. Returns how many ends there are.
-fn starve(ports: [u16; 2]) -> usize {
+/// The ends of all connections of this process from or to one of `ports`, in the order in which they were made, mostly.
+pub fn ends(ports: [u16; 2]) -> Vec<BorrowedFd<'static>> {
     let fds = std::fs::read_dir("/proc/self/fd").expect("fds").filter_map(Result::ok);
-    let numbers: Vec<i32> = fds.filter_map(|f| f.file_name().to_string_lossy().parse().ok()).collect();
-    let mut ends = 0;
+    let mut numbers: Vec<i32> = fds.filter_map(|f| f.file_name().to_string_lossy().parse().ok()).collect();
+    numbers.sort_unstable();
+    let mut ends = Vec::new();
     for number in numbers {
         // SAFETY: other tests of this process may close it meanwhile, and another may get its number: then these calls fail or make
         // another test's socket slower, and nothing is closed.
@@ -22,13 +23,21 @@ fn starve(ports: [u16; 2]) -> usize {
         let Ok(near) = rustix::net::getsockname(fd) else { continue };
         let is_ours = |a: SocketAddr| ports.contains(&a.port());
         if SocketAddr::try_from(far).is_ok_and(is_ours) || SocketAddr::try_from(near).is_ok_and(is_ours) {
-            sockopt::set_socket_send_buffer_size(fd, 1).expect("SO_SNDBUF");
-            // Much less than the window was when the connection began would be given out in crumbs, by the kernel's clock.
-            sockopt::set_socket_recv_buffer_size(fd, 64 << 10).expect("SO_RCVBUF");
-            ends += 1;
+            ends.push(fd);
         }
     }
     ends
+}
+
+/// As little memory as the kernel works with, for every connection of this process from or to one of `ports`. Returns how many ends there are.
+pub fn starve(ports: [u16; 2]) -> usize {
+    let ends = ends(ports);
+    for fd in &ends {
+        sockopt::set_socket_send_buffer_size(fd, 1).expect("SO_SNDBUF");
+        // Much less than the window was when the connection began would be given out in crumbs, by the kernel's clock.
+        sockopt::set_socket_recv_buffer_size(fd, 64 << 10).expect("SO_RCVBUF");
+    }
+    ends.len()
 }
 
 fn pair() -> (Node, Node, Addr, Addr) {

@@ -19,10 +19,10 @@ use zerocopy::IntoBytes;
 const BYTES: usize = 24 << 10;
 
 /// An engine's side of a connection, by hand.
-struct Liar {
-    stream: TcpStream,
-    name: Name,
-    heard: Vec<u8>,
+pub struct Liar {
+    pub stream: TcpStream,
+    pub name: Name,
+    pub heard: Vec<u8>,
     /// Writes sound records into memory.
     link: Link,
     mem: SharedMem,
@@ -31,7 +31,7 @@ struct Liar {
 }
 
 impl Liar {
-    fn connect(scene: &mut Scene) -> Liar {
+    pub fn connect(scene: &mut Scene) -> Liar {
         let name = Name::new(host::random() | 1, 0, host::id() ^ 1, None);
         let mut stream = scene.stranger();
         let hello = Hello::new(name.to_bytes(), scene.victim.name().to_bytes(), BYTES as u32, 0, [0; 16]);
@@ -51,12 +51,12 @@ impl Liar {
         self.stream.write_all(&frame.emit()).expect("write");
     }
 
-    fn body(&mut self, body: Body) {
+    pub fn body(&mut self, body: Body) {
         self.say(Frame { consumed: 0, credit: 0, body });
     }
 
     /// The announcement of a long message, in a frame.
-    fn announce(&mut self, rts: Rts, tag: u64) {
+    pub fn announce(&mut self, rts: Rts, tag: u64) {
         let draft = Draft { kind: Kind::Rts, flags: 1, tag, data: 0, body: rts.emit(), iov: &[], skip: 0, len: 0, bytes: &[] };
         let behind = self.link.send(&draft, Class::Envelope).expect("room");
         let (position, lines) = (self.framed, behind - self.framed);
@@ -67,7 +67,7 @@ impl Liar {
         self.stream.write_all(&bytes).expect("write");
     }
 
-    fn payload(&mut self, id: u32, offset: u64, bytes: &[u8]) {
+    pub fn payload(&mut self, id: u32, offset: u64, bytes: &[u8]) {
         self.body(Body::Payload { id, offset, len: bytes.len() as u32 });
         self.stream.write_all(bytes).expect("write");
     }

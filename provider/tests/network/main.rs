@@ -7,6 +7,7 @@
 //! | `keys.rs` | who has not the job's key, and who listens or alters what is said |
 //! | `many.rs` | a process with many peers |
 //! | `crossing.rs` | both sides call at the same moment |
+//! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
@@ -24,6 +25,7 @@ mod descriptors;
 mod flow;
 mod hosts;
 mod keys;
+mod lanes;
 mod liars;
 mod many;
 mod places;

@@ -1,28 +1,27 @@
 //! One connection: a line of the endpoint's, with what leaves by it and what arrives.
 
+use super::bundle::Bundle;
 use super::call::Call;
+use super::greeting::wins;
 use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
-use super::proof::{self, Guard, Handshake, Unproved};
+use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
-use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
-use crate::shm::{bell, segment};
 use crate::sys::wake::Wake;
 use crate::sys::{fork, tcp};
 use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
 use crate::types::PeerId;
-use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
-use crate::wire::key::Proof;
+use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use zerocopy::IntoBytes;
 
 /// What a read did.
@@ -44,26 +43,30 @@ pub(super) struct Origin {
 }
 
 /// What is behind the lock: it is taken by the endpoint's turns and sends, which come one after the other.
-struct Halves {
-    outgoing: Outgoing,
-    incoming: Incoming,
+pub(super) struct Halves {
+    pub outgoing: Outgoing,
+    pub incoming: Incoming,
+    /// The lanes, where there may be some.
+    pub bundle: Option<Box<Bundle>>,
+    /// A stranger's word that it is a lane.
+    pub lane: Option<u64>,
     /// The mirror that a hello announced, until the endpoint says where frames are to go.
-    theirs: Option<SharedMem>,
+    pub theirs: Option<SharedMem>,
     /// The job's key is being proved: until that is done nothing is said, nor heard.
     proof: Option<Box<Handshake>>,
     /// That took so long that the other side may have hung up meanwhile: then a new call may go through.
-    late: bool,
+    pub late: bool,
     /// Our segment, until both hellos are said.
     mine: Option<SharedMem>,
     said_hello: bool,
     /// The hello, until it is heard.
-    greeting: Option<Box<Greeting>>,
+    pub greeting: Option<Box<Greeting>>,
     /// The other side's call counts.
-    crossed: bool,
+    pub crossed: bool,
     /// Until the hello of whom we called is heard.
-    origin: Option<Box<Origin>>,
+    pub origin: Option<Box<Origin>>,
     /// Why nothing more comes.
-    ended: Option<Error>,
+    pub ended: Option<Error>,
     /// The turn in which something was sent last.
     sent_in: u64,
     /// The poller watches for room, too.
@@ -95,10 +98,14 @@ pub struct Connection {
     /// Whose it is.
     pub(super) peer: AtomicU32,
     /// The version of the protocol that the other side speaks, if that is another one, until somebody asks; else 0.
-    foreign: AtomicU32,
+    pub(super) foreign: AtomicU32,
+    /// A lane is to be called for.
+    pub(super) wants_lanes: AtomicBool,
+    /// The one that this is a lane of.
+    pub(super) first: OnceLock<Weak<Connection>>,
     /// It is in the list of those that were read lately.
     pub(super) is_owing: AtomicBool,
-    halves: Mutex<Halves>,
+    pub(super) halves: Mutex<Halves>,
 }
 
 impl Connection {
@@ -106,6 +113,8 @@ impl Connection {
         let halves = Halves {
             outgoing: Outgoing::new(),
             incoming: Incoming::new(),
+            bundle: None,
+            lane: None,
             theirs: None,
             proof: None,
             late: false,
@@ -122,7 +131,9 @@ impl Connection {
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
         let is_owing = AtomicBool::new(false);
-        Connection { stream: Stream::new(fd), slot, office, peer, foreign, is_owing, halves: Mutex::new(halves) }
+        let (wants_lanes, first) = (AtomicBool::new(false), OnceLock::new());
+        let (stream, halves) = (Stream::new(fd), Mutex::new(halves));
+        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, halves }
     }
 
     /// The job's key is proved before anything is said; `calls`: by us first.
@@ -136,8 +147,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Long messages may go by several connections: `lanes` as in `FI_RUSTMX_TCP_LANES`, `reached` whom we called.
+    pub(super) fn may_stripe(&self, lanes: usize, reached: Option<SocketAddr>) {
+        self.halves.lock().bundle = Some(Box::new(Bundle::new(lanes, reached)));
+    }
+
     /// Goes on with the proof. Whether it is made, or there is none to be made.
-    fn prove(&self, halves: &mut Halves) -> bool {
+    pub(super) fn prove(&self, halves: &mut Halves) -> bool {
         let Some(proof) = &mut halves.proof else { return true };
         if halves.ended.is_some() {
             return false;
@@ -168,6 +184,16 @@ impl Connection {
     /// Whether the other side has said what only who knows the job's key can say for the first time.
     pub(super) fn seems_to_know(&self) -> bool {
         self.halves.lock().proof.as_ref().is_some_and(|proof| proof.is_half_made())
+    }
+
+    /// What carries it.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// What it shares with the others of its endpoint.
+    pub(super) fn office(&self) -> &Office {
+        &self.office
     }
 
     /// Whether something came that the socket does not tell of.
@@ -218,20 +244,26 @@ impl Connection {
         let mut halves = self.halves.lock();
         halves.is_dirty = false;
         self.send(&mut halves, false);
+        self.hand_out(&mut halves);
     }
 
     /// Sends, and comes back to it in the next turn if the socket is full.
-    fn send(&self, halves: &mut Halves, news: bool) {
+    pub(super) fn send(&self, halves: &mut Halves, news: bool) {
         if halves.ended.is_some() || halves.proof.is_some() {
             return;
         }
         match halves.outgoing.flush(&self.stream, news).and_then(|()| self.stream.push()) {
             Ok(all) if halves.outgoing.blocked || !all => self.come_back(halves),
-            Ok(_) => self.await_room(halves, false),
+            Ok(_) => {
+                self.await_room(halves, false);
+                if !halves.outgoing.pieces.is_empty() {
+                    self.come_back(halves);
+                }
+            }
             // The application's memory is not there, and half a frame is out.
             Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
             // What arrived before is still read; the end is seen there.
-            Err(_) if halves.incoming.has_begun() => {}
+            Err(_) if halves.incoming.has_begun() || self.first.get().is_some() => {}
             Err(_) => {
                 // Perhaps it has said why.
                 if halves.theirs.is_none() {
@@ -259,14 +291,14 @@ impl Connection {
         }
     }
 
-    fn await_room(&self, halves: &mut Halves, on: bool) {
+    pub(super) fn await_room(&self, halves: &mut Halves, on: bool) {
         if halves.awaits_room != on {
             halves.awaits_room = on;
             self.office.poller.watch_output(self.stream.fd(), self.slot.into(), on);
         }
     }
 
-    fn come_back(&self, halves: &mut Halves) {
+    pub(super) fn come_back(&self, halves: &mut Halves) {
         if !halves.is_dirty {
             halves.is_dirty = true;
             self.office.dirty.lock().push(self.slot);
@@ -286,6 +318,9 @@ impl Connection {
 
     /// Reads what is there. `ready`: the poller says that there is something.
     pub(super) fn read(&self, ready: bool) -> Read {
+        if let Some(first) = self.first() {
+            return first.read_lane(self, ready);
+        }
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {
             return Read::default();
@@ -302,6 +337,7 @@ impl Connection {
                 if any && halves.outgoing.owes_much() {
                     self.send(&mut halves, true);
                 }
+                self.hear_of_lanes(&mut halves);
                 Read { any, parked: halves.incoming.is_parked() || self.stream.has_more() }
             }
             Err(stop) => {
@@ -309,68 +345,6 @@ impl Connection {
                 Read { any: true, parked: false }
             }
         }
-    }
-
-    /// Reads the hello; whether that is done.
-    fn take_hello(&self, halves: &mut Halves) -> bool {
-        match halves.incoming.hello(&self.stream) {
-            Ok(None) => return false,
-            Ok(Some(bytes)) => match greeting(&bytes) {
-                Ok(greeting) => {
-                    if let Handed::Own(theirs) = &greeting.segment {
-                        halves.theirs = Some(theirs.clone());
-                    }
-                    halves.greeting = Some(greeting);
-                    halves.origin = None;
-                }
-                Err(why) => {
-                    self.foreign.store(Hello::foreign(&bytes).unwrap_or(0), Ordering::Relaxed);
-                    halves.crossed = why.is_none();
-                    halves.ended = Some(why.unwrap_or(Error::PeerGone));
-                }
-            },
-            Err(stop) => {
-                halves.crossed = stop == Stop::Ended && halves.late;
-                halves.ended = Some(error_of(stop));
-            }
-        }
-        true
-    }
-
-    /// What a stranger says.
-    pub(super) fn read_hello(&self) -> Reply {
-        let mut halves = self.halves.lock();
-        if !self.prove(&mut halves) {
-            // Who is refused knows it already.
-            return match halves.ended {
-                None => Reply::Nothing,
-                Some(Error::PeerGone) => Reply::Ended,
-                Some(why) => Reply::Refused(why),
-            };
-        }
-        if !self.take_hello(&mut halves) {
-            return Reply::Nothing;
-        }
-        match (halves.greeting.take(), halves.ended) {
-            (Some(greeting), _) => Reply::Greeting(greeting),
-            (None, None | Some(Error::PeerGone)) => Reply::Ended,
-            (None, Some(why)) => {
-                match why {
-                    // It does not read hellos yet.
-                    Error::KeyMissing => proof::refuse(self.stream.fd(), &Proof::Refused(Refusal::KeyUnknown).emit()),
-                    Error::Version => self.refuse(&mut halves, Refusal::Version),
-                    _ => self.refuse(&mut halves, Refusal::Malformed),
-                }
-                Reply::Refused(why)
-            }
-        }
-    }
-
-    fn refuse(&self, halves: &mut Halves, why: Refusal) {
-        let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
-        halves.outgoing.say(hello.as_bytes());
-        let _ = halves.outgoing.flush(&self.stream, false);
-        tcp::finish(self.stream.fd());
     }
 
     /// Tells what the other side does not know of our reading, if nothing has told it since the last look; `now`: in any case. Whether there
@@ -410,13 +384,14 @@ impl Connection {
 
     /// Sends what is left. Whether all of it is with the other side's kernel.
     pub(super) fn part(&self) -> bool {
+        let lanes = self.close_lanes();
         // What is not read when we go resets the connection, with what is still on its way; and only who reads sees that the other one is gone.
         self.read(true);
         let mut halves = self.halves.lock();
         halves.start(true);
         self.send(&mut halves, true);
         let all = !halves.outgoing.has_work() && self.stream.push() == Ok(true);
-        halves.ended.is_some() || all && tcp::unacknowledged(self.stream.fd()) == 0
+        halves.ended.is_some() || lanes && all && tcp::unacknowledged(self.stream.fd()) == 0
     }
 
     pub(super) fn guesses(&self) -> Guesses {
@@ -424,37 +399,13 @@ impl Connection {
     }
 }
 
-fn error_of(stop: Stop) -> Error {
+pub(super) fn error_of(stop: Stop) -> Error {
     match stop {
         Stop::Ended => Error::PeerGone,
         Stop::Garbage => Error::Corrupt,
         Stop::Keyed => Error::KeyMissing,
         Stop::Altered => Error::Altered,
     }
-}
-
-/// Validates a hello, and makes the mirror that it asks for. Else why not; `None`: the other side's call counts.
-fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
-    let hello = match Hello::parse(bytes) {
-        Ok(hello) => hello,
-        Err(BadHello::Refused(Refusal::Crossed)) => return Err(None),
-        Err(BadHello::Version(_)) => return Err(Some(Error::Version)),
-        Err(BadHello::Refused(why)) => return Err(Some(why.error())),
-        Err(BadHello::Malformed) => return Err(Some(Error::Corrupt)),
-    };
-    let size = hello.segment.get() as usize;
-    if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
-        return Err(Some(Error::Corrupt));
-    }
-    let segment = Handed::Own(segment::private(size));
-    // Nobody rings it, frames wake by themselves: it takes no memory.
-    let bell = Handed::Own(segment::pages(bell::BYTES));
-    Ok(Box::new(Greeting { hello, segment, bell }))
-}
-
-/// Whether a call with this hello counts if the other side calls, too.
-fn wins(hello: &Hello) -> bool {
-    Name::from_bytes(&hello.to).is_ok_and(|to| to.is_contact() || Name::call_counts(&hello.from, &hello.to))
 }
 
 impl Wake for Connection {
@@ -531,6 +482,7 @@ impl Line for Connection {
         // The application's memory is its own again.
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
+        self.forget_lanes(&mut halves);
         self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing = Outgoing::new();
         halves.incoming = Incoming::new();
@@ -554,8 +506,10 @@ impl InPlace for Connection {
         if halves.ended.is_some() {
             return;
         }
-        halves.outgoing.post(bulk);
-        self.send_in_time(&mut halves);
+        if !self.stripe(&mut halves, &bulk) {
+            halves.outgoing.post(bulk, false);
+            self.send_in_time(&mut halves);
+        }
         if !halves.outgoing.done.is_empty() {
             // The endpoint hears of it in its next turn.
             self.come_back(&mut halves);

@@ -10,19 +10,19 @@
 //! last, when all of them are there, and the word behind them is cleared before (`shm/ring.rs` has the rule).
 //!
 //! Nothing that is read from a head is believed: positions must follow each other, lines must fit into what the reader has given back,
-//! payload must belong to a message that was asked for and continue it.
+//! payload must have a place in a message that is expected (`expected.rs`).
 
+use super::expected::{By, Expectations};
 use super::mirror::Mirror;
 use super::stream::Stream;
 use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::mem::user::{UserIov, gather_into, scatter_bytes, total_len, window};
+use crate::mem::user::{gather_into, scatter_bytes};
 use crate::shm::layout::LINE;
 use crate::sys::tcp::Piece;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
-use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -53,17 +53,6 @@ impl From<Errno> for Stop {
     }
 }
 
-/// A message that was asked for.
-struct Expected {
-    iov: UserIov,
-    /// Bytes of that: what comes behind them is dropped.
-    room: usize,
-    /// Where in the message the part that was asked for begins.
-    from: u64,
-    arrived: usize,
-    len: usize,
-}
-
 /// Where the stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -73,8 +62,8 @@ enum At {
     Head(usize),
     /// In the lines of a frame.
     Records { lines: u32, got: usize },
-    /// In payload.
-    Payload { id: u32, len: usize, got: usize },
+    /// In payload, which belongs at `start` of the part that is expected.
+    Payload { id: u32, start: usize, len: usize, got: usize },
     /// Before payload of a message whose envelope the engine has not read yet.
     Waiting { id: u32, offset: u64, len: usize },
 }
@@ -84,7 +73,7 @@ enum At {
 enum Guess {
     Nothing,
     Records { bytes: usize },
-    Payload { id: u32, bytes: usize },
+    Payload { id: u32, start: usize, bytes: usize },
 }
 
 /// The incoming half of a connection.
@@ -93,7 +82,10 @@ pub(super) struct Incoming {
     /// The hello, then each head.
     scratch: SharedMem,
     mirror: Option<Mirror>,
-    expected: FxHashMap<u32, Expected>,
+    /// Also for the lanes.
+    pub expected: Expectations,
+    /// What the other side said of lanes last, until somebody asks: how many, and the token.
+    pub lanes: Option<(u32, u64)>,
     /// Bytes that stood where they did not belong, to be read again.
     carried: Vec<u8>,
     /// What the last body was.
@@ -122,7 +114,8 @@ impl Incoming {
             at: At::Hello(0),
             scratch: SharedMem::new(Heap::new(SCRATCH)),
             mirror: None,
-            expected: FxHashMap::default(),
+            expected: Expectations::default(),
+            lanes: None,
             carried: Vec::new(),
             last: Guess::Nothing,
             last_payload: 0,
@@ -181,13 +174,9 @@ impl Incoming {
 
     /// The part of a message that the other side is about to be asked for goes to `bulk`.
     pub fn expect(&mut self, bulk: Bulk<'_>) {
-        let Bulk { id, iov, skip, len } = bulk;
-        let iov = window(iov, skip, len);
-        let room = total_len(&iov);
-        if room < len {
+        if !self.expected.insert(bulk) {
             self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
         }
-        self.expected.insert(id, Expected { iov, room, from: skip as u64, arrived: 0, len });
     }
 
     /// Reads what is there, as far as this turn goes. Whether there was anything. `ready`: the poller says that the socket has something;
@@ -224,7 +213,7 @@ impl Incoming {
     fn resume(&mut self) -> Result<bool, Stop> {
         let At::Waiting { id, offset, len } = self.at else { return Ok(true) };
         let Some(mirror) = &self.mirror else { return Err(Stop::Garbage) };
-        if !self.expected.contains_key(&id) {
+        if self.expected.get(id).is_none() {
             // All records that came before it have been read, and none was its envelope.
             return if mirror.is_drained() { Err(Stop::Garbage) } else { Ok(false) };
         }
@@ -235,12 +224,10 @@ impl Incoming {
 
     fn payload_begins(&mut self, id: u32, offset: u64, len: usize) -> Result<(), Stop> {
         self.at = At::Waiting { id, offset, len };
-        let Some(expected) = self.expected.get(&id) else { return Ok(()) };
-        if offset != expected.from + expected.arrived as u64 || len > expected.len - expected.arrived {
-            return Err(Stop::Garbage);
-        }
-        (self.last, self.last_payload) = (Guess::Payload { id, bytes: 0 }, id);
-        self.at = At::Payload { id, len, got: 0 };
+        let claimed = self.expected.claim(id, offset, len, By::First).map_err(|_| Stop::Garbage)?;
+        let Some(start) = claimed else { return Ok(()) };
+        (self.last, self.last_payload) = (Guess::Payload { id, start, bytes: 0 }, id);
+        self.at = At::Payload { id, start, len, got: 0 };
         Ok(())
     }
 
@@ -258,11 +245,7 @@ impl Incoming {
         // A body in too many pieces is asked for by itself.
         if named == self.body_left() {
             pieces.push(Piece::Own(&self.scratch, FRAME_HEAD - head, head));
-            let behind = match (guess, self.at) {
-                (Guess::Payload { id, .. }, At::Payload { id: other, .. }) if id == other => self.body_left(),
-                _ => 0,
-            };
-            self.name_guess(guess, behind, &mut pieces);
+            self.name_guess(guess, &mut pieces);
         }
         let room = pieces.iter().map(Piece::len).sum();
         let got = match stream.recv(&pieces) {
@@ -289,7 +272,7 @@ impl Incoming {
         }
         let right = match (guess, self.at) {
             (Guess::Records { .. }, At::Records { .. }) => true,
-            (Guess::Payload { id, .. }, At::Payload { id: other, .. }) => id == other,
+            (Guess::Payload { id, start, .. }, At::Payload { id: other, start: there, .. }) => (id, start) == (other, there),
             _ => false,
         };
         // Behind news another head follows, which is nobody's mistake.
@@ -300,7 +283,7 @@ impl Incoming {
         let mut carried = std::mem::take(&mut self.carried);
         // The clean-up copy.
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
-        self.name_guess(guess, 0, &mut pieces);
+        self.name_guess(guess, &mut pieces);
         let (mut skip, mut left) = (kept, rest - kept);
         for piece in pieces {
             let (from, len) = (skip.min(piece.len()), left.min(piece.len() - skip.min(piece.len())));
@@ -380,6 +363,10 @@ impl Incoming {
                 return self.payload_begins(id, offset, len as usize);
             }
             Body::News => At::Head(0),
+            Body::Lanes { count, token } => {
+                self.lanes = Some((count, token));
+                At::Head(0)
+            }
             Body::Goodbye => {
                 mirror.close();
                 self.said_goodbye = true;
@@ -402,15 +389,11 @@ impl Incoming {
                     self.at = At::Head(0);
                 }
             }
-            At::Payload { id, len, got } => {
+            At::Payload { id, len, got, .. } => {
                 *got += n;
                 let (id, whole) = (*id, *got == *len);
-                if let Some(expected) = self.expected.get_mut(&id) {
-                    expected.arrived += n;
-                    if expected.arrived == expected.len {
-                        self.expected.remove(&id);
-                        self.done.push_back(id);
-                    }
+                if self.expected.came(id, n) {
+                    self.done.push_back(id);
                 }
                 if whole {
                     self.at = At::Head(0);
@@ -433,10 +416,12 @@ impl Incoming {
             // The place behind lines that are still coming: not worth the trouble.
             _ => return Guess::Nothing,
         };
-        let more = |id: u32, here: usize| self.expected.get(&id).map_or(0, |e| e.len - e.arrived - here);
-        for (id, bytes) in [(id, more(id, self.body_left())), (id.wrapping_add(1), more(id.wrapping_add(1), 0))] {
-            if bytes > 0 {
-                return Guess::Payload { id, bytes };
+        if self.expected.is_striped(id) {
+            return Guess::Nothing;
+        }
+        for id in [id, id.wrapping_add(1)] {
+            if let Some((start, bytes)) = self.expected.next(id) {
+                return Guess::Payload { id, start, bytes };
             }
         }
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
@@ -448,28 +433,27 @@ impl Incoming {
     fn name_body<'a>(&'a self, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         match (self.at, &self.mirror) {
             (At::Records { got, .. }, Some(mirror)) => mirror.name(got, bytes, pieces),
-            (At::Payload { id, .. }, _) => self.name_payload(id, 0, bytes, pieces),
+            (At::Payload { id, start, got, .. }, _) => self.name_payload(id, start + got, bytes, pieces),
             _ => {}
         }
     }
 
-    /// The places where a guessed body would belong, `behind` further bytes of the same message.
-    fn name_guess<'a>(&'a self, guess: Guess, behind: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+    /// The places where a guessed body would belong.
+    fn name_guess<'a>(&'a self, guess: Guess, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         match (guess, &self.mirror) {
             (Guess::Records { bytes }, Some(mirror)) => mirror.name(0, bytes, pieces),
-            (Guess::Payload { id, bytes }, _) => self.name_payload(id, behind, bytes, pieces),
+            (Guess::Payload { id, start, bytes }, _) => self.name_payload(id, start, bytes, pieces),
             _ => {}
         }
     }
 
-    fn name_payload<'a>(&'a self, id: u32, behind: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
-        if let Some(expected) = self.expected.get(&id)
+    fn name_payload<'a>(&'a self, id: u32, at: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        if let Some(expected) = self.expected.get(id)
             && bytes > 0
         {
-            let at = expected.arrived + behind;
-            let placed = expected.room.saturating_sub(at).min(bytes);
+            let placed = expected.placed(at, bytes);
             if placed > 0 {
-                let iov = window(&expected.iov, at, placed);
+                let iov = expected.place(at, placed);
                 pieces.extend(iov.iter().take(SEGMENTS).copied().map(Piece::User));
                 if iov.len() > SEGMENTS {
                     return;

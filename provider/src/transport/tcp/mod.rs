@@ -19,30 +19,42 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | the listener, whose turn it is |
+//! | `mod.rs` | calls, connections, whose turn it is |
+//! | `strangers.rs` | who called and has not said who he is |
 //! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
+//! | `greeting.rs` | hellos as they come |
+//! | `expected.rs` | where payload goes, and which of it is there |
+//! | `bundle.rs`, `lane.rs` | long messages in pieces by several connections |
+//! | `lanes.rs`, `meter.rs` | by how many: as many as were measured to pay |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
 //! | `proof.rs` | that both know the job's key |
 //! | `mirror.rs` | the other side's ring as it is here |
 
+mod bundle;
 mod call;
 mod connection;
+mod expected;
+mod greeting;
 mod guesses;
 mod incoming;
+mod lane;
+mod lanes;
+mod meter;
 mod mirror;
 mod outgoing;
 mod proof;
 #[cfg(test)]
 mod proof_tests;
 mod session;
+mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-use super::{Bulk, Event, NoCall, Reply};
+use super::{Bulk, Event, NoCall};
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
@@ -66,16 +78,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use strangers::Stranger;
 
-/// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
-const HELLO_PATIENCE: u64 = 4_000_000_000;
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
 /// Nanoseconds between looks at the health of connections, at most; and what a shorter patience is divided by.
 const HEALTH_EVERY: u64 = 500_000_000;
 const LOOKS: u64 = 8;
-/// Strangers that may be connected at a time. Further ones wait in the backlog.
-const MOST_STRANGERS: usize = 1024;
 /// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
 const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
@@ -96,6 +105,8 @@ pub struct Terms {
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
+    /// Connections of a pair for long messages; 0: as many as are measured to pay.
+    pub lanes: usize,
     /// The job's key, which everybody must prove to know; `None`: nobody is asked.
     pub guard: Option<Guard>,
 }
@@ -115,6 +126,11 @@ struct Office {
     guesses: Mutex<Guesses>,
     /// Calls that reached somebody else, and go on.
     astray: Mutex<Vec<(Name, Call)>>,
+    /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
+    tokens: Mutex<HashMap<u64, u32>>,
+    /// Lanes that there are or were, and bytes that left by them.
+    lanes: AtomicU64,
+    striped: AtomicU64,
 }
 
 impl Office {
@@ -128,6 +144,9 @@ impl Office {
             patience,
             guesses: Mutex::default(),
             astray: Mutex::default(),
+            tokens: Mutex::default(),
+            lanes: AtomicU64::new(0),
+            striped: AtomicU64::new(0),
         })
     }
 
@@ -140,12 +159,6 @@ impl Office {
     fn limit(&self) -> u64 {
         self.patience - self.health_every() / 1_000_000
     }
-}
-
-struct Stranger {
-    connection: Arc<Connection>,
-    /// When it was first looked at; 0: not yet.
-    since: u64,
 }
 
 /// The network side of one endpoint's door.
@@ -245,7 +258,9 @@ impl Tcp {
             Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
             Stand::Connected(fd, to) => {
                 let origin = Origin { name: *name, to, call };
-                self.add(fd, Some(origin)).map_err(NoCall::Never)
+                let connection = self.add(fd, true, Some(origin)).map_err(NoCall::Never)?;
+                self.let_stripe(&connection, Some(to));
+                Ok(connection)
             }
             Stand::Failed(why) => {
                 let no = refused(why, name);
@@ -291,20 +306,41 @@ impl Tcp {
         });
     }
 
-    /// A connection that we took, or made (`origin`).
-    fn add(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
+    /// A connection that we took, or made (`calls`), to a peer (`origin`) or as a lane.
+    fn add(&mut self, fd: OwnedFd, calls: bool, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(&fd, self.terms.patience);
         tcp::hurry_if_near(&fd);
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
-        let calls = origin.is_some();
         let connection = Arc::new(Connection::new(fd, slot, self.office.clone(), origin));
         entry.insert(Arc::downgrade(&connection));
         if let Some(guard) = &self.terms.guard {
             connection.guard(guard, calls)?;
         }
         Ok(connection)
+    }
+
+    /// Long messages may go by several connections, where that can pay.
+    fn let_stripe(&self, connection: &Connection, reached: Option<SocketAddr>) {
+        // Inside of a host nothing limits a stream but the cores that copy.
+        if self.terms.lanes > 1 || self.terms.lanes == 0 && !tcp::is_near(connection.stream().fd()) {
+            connection.may_stripe(self.terms.lanes, reached);
+        }
+    }
+
+    /// Calls for lanes that `first` wants.
+    fn dial_lanes(&mut self, first: &Arc<Connection>) {
+        while let Some(to) = first.wanted_lane() {
+            let (ports, random) = (self.terms.ports.clone(), self.random.wrapping_add(1));
+            self.random = random;
+            // Other peers need descriptors more.
+            let fd = tcp::connect(to, ports, random).ok().filter(limits::has_plenty);
+            let carrier = fd.and_then(|fd| self.add(fd, true, None).ok());
+            if !carrier.is_some_and(|carrier| first.add_lane(&carrier, None)) {
+                return first.no_lane();
+            }
+        }
     }
 
     fn connection(&self, slot: u32) -> Option<Arc<Connection>> {
@@ -320,6 +356,9 @@ impl Tcp {
             if let Some(connection) = self.connection(slot) {
                 connection.flush();
                 self.hand_up(&connection, events);
+                if connection.wants_lanes.load(Ordering::Relaxed) {
+                    self.dial_lanes(&connection);
+                }
             }
         }
         for slot in std::mem::take(&mut self.parked) {
@@ -442,71 +481,15 @@ impl Tcp {
 
     /// Tells the endpoint if a connection has something to say.
     fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
+        if let Some(first) = connection.first() {
+            first.go_on();
+            return self.hand_up(&first, events);
+        }
         if let Some(version) = connection.foreign_version() {
             events.push(Event::TurnedAway(format!("{}, which we called: {}", connection.other_end(), versions(version))));
         }
         if let Some(peer) = connection.speaks() {
             events.push(Event::Peer(peer));
-        }
-    }
-
-    fn accept_all(&mut self, events: &mut Vec<Event>) {
-        while self.strangers.len() < MOST_STRANGERS {
-            let (fd, _) = match limits::with_descriptors(|| tcp::accept(&self.listener)) {
-                Ok(both) => both,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(why) => {
-                    if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
-                        self.short_of_descriptors = true;
-                        let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why));
-                    }
-                    break;
-                }
-            };
-            self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd, None) else { break };
-            let slot = connection.slot();
-            self.strangers.insert(slot, Stranger { connection, since: 0 });
-            self.hear_stranger(slot, events);
-        }
-        // Those that wait in the backlog must neither keep us busy nor awake.
-        self.office.poller.remove(&self.listener);
-        self.deaf = true;
-    }
-
-    fn listen_again(&mut self) {
-        self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
-    }
-
-    fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
-        let Some(stranger) = self.strangers.get(&slot) else { return };
-        let who = stranger.connection.other_end();
-        match stranger.connection.read_hello() {
-            Reply::Nothing => {}
-            Reply::Greeting(greeting) => {
-                // Who calls need not be called.
-                if let Ok(from) = Name::from_bytes(&greeting.hello.from) {
-                    self.calls.remove(&from);
-                }
-                if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
-                    if connection.has_more() {
-                        self.parked.push(slot);
-                    }
-                    events.push(Event::Call { line: connection, pid: 0, greeting });
-                }
-                // Peers that all call at once are heard as fast as they speak.
-                if self.deaf && self.strangers.len() <= MOST_STRANGERS / 2 && !self.short_of_descriptors {
-                    self.listen_again();
-                }
-            }
-            Reply::Refused(why) => {
-                let why = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
-                events.push(Event::TurnedAway(format!("{who}: {why}")));
-                self.strangers.remove(&slot);
-            }
-            _ => _ = self.strangers.remove(&slot),
         }
     }
 
@@ -517,22 +500,13 @@ impl Tcp {
             return;
         }
         self.health_at = now + self.office.health_every();
-        // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
-        let many = self.strangers.len() > MOST_STRANGERS / 2;
-        self.strangers.retain(|_, s| {
-            s.since = or_now(s.since, now);
-            // Who knows the key, as it seems, may compute. (Or he repeats what he heard; then he shares half of the places with his like.)
-            let patience = if !many && s.connection.seems_to_know() { CALL_PATIENCE } else { HELLO_PATIENCE };
-            now.saturating_sub(s.since) < patience
-        });
-        if self.deaf && self.strangers.len() < MOST_STRANGERS {
-            self.listen_again();
-        }
+        self.look_after_strangers(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);
+            connection.look_after_lanes(now);
             self.hand_up(&connection, events);
         }
     }
@@ -546,6 +520,11 @@ impl Tcp {
             }
         }
         all
+    }
+
+    /// Lanes that there are or were, and bytes that left by them.
+    pub fn lanes(&self) -> (u64, u64) {
+        (self.office.lanes.load(Ordering::Relaxed), self.office.striped.load(Ordering::Relaxed))
     }
 
     /// Guesses that were right and wrong, on all connections that there are and were.
@@ -600,11 +579,6 @@ fn refused(why: Errno, name: &Name) -> NoCall {
         Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
         _ => NoCall::Never(Error::Refused),
     }
-}
-
-/// A time that is not known yet is now.
-fn or_now(since: u64, now: u64) -> u64 {
-    if since == 0 { now } else { since }
 }
 
 /// No peer yet.

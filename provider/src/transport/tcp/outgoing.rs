@@ -49,6 +49,8 @@ struct Payload {
     sent: usize,
     total: usize,
     offset: u64,
+    /// One of several of a part.
+    is_piece: bool,
 }
 
 /// Our ring, as one connection carries it away.
@@ -68,9 +70,22 @@ struct Ring {
     said_goodbye: bool,
 }
 
+/// How far a lane is from its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Open,
+    /// The goodbye is still to be said.
+    Closing,
+    Closed,
+}
+
 /// The outgoing half of a connection.
 pub(super) struct Outgoing {
     ring: Option<Ring>,
+    /// It carries pieces only, and no ring.
+    lane: Option<Lane>,
+    /// A word about lanes that is to be said.
+    lanes: Option<(u32, u64)>,
     scratch: SharedMem,
     batch: SmallVec<[Part; 8]>,
     /// Bytes of the batch that have left.
@@ -82,6 +97,8 @@ pub(super) struct Outgoing {
     posted: usize,
     /// Messages of which all has left.
     pub done: VecDeque<u32>,
+    /// Messages of which a piece has left, one for each.
+    pub pieces: VecDeque<u32>,
     /// The socket took less than there was.
     pub blocked: bool,
 }
@@ -94,6 +111,8 @@ impl Outgoing {
     pub fn new() -> Outgoing {
         Outgoing {
             ring: None,
+            lane: None,
+            lanes: None,
             scratch: SharedMem::new(Heap::new(SCRATCH)),
             batch: SmallVec::new(),
             left: 0,
@@ -101,6 +120,7 @@ impl Outgoing {
             in_batch: SmallVec::new(),
             posted: 0,
             done: VecDeque::new(),
+            pieces: VecDeque::new(),
             blocked: false,
         }
     }
@@ -122,16 +142,40 @@ impl Outgoing {
             Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false });
     }
 
-    /// Payload to be sent when its turn comes.
-    pub fn post(&mut self, bulk: Bulk<'_>) {
-        let Bulk { id, iov, skip, len } = bulk;
+    /// Payload to be sent when its turn comes; `is_piece`: of a part that others send other pieces of.
+    pub fn post(&mut self, bulk: Bulk<'_>, is_piece: bool) {
+        let Bulk { id, iov, skip, len, .. } = bulk;
         self.posted += len;
-        self.payloads.push_back(Payload { id, iov: window(iov, skip, len), sent: 0, total: len, offset: skip as u64 });
+        let iov = window(iov, skip, len);
+        self.payloads.push_back(Payload { id, iov, sent: 0, total: len, offset: skip as u64, is_piece });
+    }
+
+    /// Bytes of payload that have not left.
+    pub fn posted(&self) -> usize {
+        self.posted
+    }
+
+    /// From now on pieces leave by this connection, and nothing else.
+    pub fn become_lane(&mut self) {
+        self.lane = Some(Lane::Open);
+    }
+
+    /// Nothing is posted any more: says goodbye when all has left.
+    pub fn close_lane(&mut self) {
+        self.lane = self.lane.map(|lane| if lane == Lane::Open { Lane::Closing } else { lane });
+    }
+
+    /// Says a word about lanes, once there is room.
+    pub fn say_lanes(&mut self, count: u32, token: u64) {
+        self.lanes = Some((count, token));
     }
 
     /// Whether there is something to be sent, news left aside.
     pub fn has_work(&mut self) -> bool {
-        !self.batch.is_empty() || !self.payloads.is_empty() || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
+        !self.batch.is_empty()
+            || !self.payloads.is_empty()
+            || self.lane == Some(Lane::Closing)
+            || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
     }
 
     /// Whether there is so much that nothing is to be waited for.
@@ -223,7 +267,8 @@ impl Outgoing {
             if let Some(payload) = self.payloads.front_mut() {
                 payload.sent += len;
                 if payload.sent == payload.total {
-                    self.done.push_back(payload.id);
+                    let done = if payload.is_piece { &mut self.pieces } else { &mut self.done };
+                    done.push_back(payload.id);
                     self.payloads.pop_front();
                 }
             }
@@ -232,12 +277,13 @@ impl Outgoing {
 
     /// The next frames: all records that are there, then payloads; a long one by itself.
     fn fill_batch(&mut self, news: bool) {
-        let Some(ring) = &mut self.ring else { return };
+        let Some(ring) = &mut self.ring else { return self.fill_lane() };
         let lines = ring.waiting();
         let (consumed, credit) = ring.now();
         let closes = ring.closes();
         let body = match lines {
             0 if closes => Some(Body::Goodbye),
+            0 if self.lanes.is_some() => self.lanes.take().map(|(count, token)| Body::Lanes { count, token }),
             0 if news && ring.told != (consumed, credit) => Some(Body::News),
             0 => None,
             lines => Some(Body::Records { position: ring.framed, lines }),
@@ -249,6 +295,25 @@ impl Outgoing {
             ring.said_goodbye |= body == Body::Goodbye;
             ring.frame(lines, &mut self.batch);
         }
+        if self.batch_payload(consumed, credit)
+            && let Some(ring) = &mut self.ring
+        {
+            ring.told = (consumed, credit);
+        }
+    }
+
+    /// The same for a lane.
+    fn fill_lane(&mut self) {
+        let Some(lane) = self.lane else { return };
+        if !self.batch_payload(0, 0) && lane == Lane::Closing {
+            self.scratch.fill_bytes(0, &Frame { consumed: 0, credit: 0, body: Body::Goodbye }.emit());
+            self.batch.push(Part::Scratch(0, FRAME_HEAD));
+            self.lane = Some(Lane::Closed);
+        }
+    }
+
+    /// Puts payloads into the batch. Whether there are any.
+    fn batch_payload(&mut self, consumed: u32, credit: u64) -> bool {
         let mut bytes = 0;
         for (payload, head) in self.payloads.iter().zip(1..HEADS) {
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
@@ -264,12 +329,12 @@ impl Outgoing {
             self.batch.push(Part::Scratch(head * FRAME_HEAD, FRAME_HEAD));
             self.batch.extend(segments.iter().copied().map(Part::User));
             self.in_batch.push(len);
-            ring.told = (consumed, credit);
             bytes += len;
             if payload.sent + len < payload.total {
                 break;
             }
         }
+        bytes > 0
     }
 }
 

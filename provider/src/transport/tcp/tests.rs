@@ -235,7 +235,7 @@ impl Run {
         if early {
             expect(&self.scene.b, id, &mut message);
         }
-        self.scene.a.connection.post(Bulk { id, iov: &[seg(&mut message.source)], skip: 0, len });
+        self.scene.a.connection.post(Bulk { id, iov: &[seg(&mut message.source)], skip: 0, len, promised: len });
         self.messages.push(message);
     }
 
@@ -306,7 +306,7 @@ impl Run {
 fn expect(side: &Side, id: u32, message: &mut Message) {
     message.expected = true;
     let len = message.source.len();
-    side.connection.expect(Bulk { id, iov: &[seg(&mut message.place)], skip: 0, len });
+    side.connection.expect(Bulk { id, iov: &[seg(&mut message.place)], skip: 0, len, promised: len });
 }
 
 fn draft(bytes: &[u8]) -> Draft<'_> {

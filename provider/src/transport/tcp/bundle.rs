@@ -1,0 +1,484 @@
+//! Striping: what was asked for of a long message is cut into pieces, which leave by all connections of the pair, each as it has room
+//! (`docs/adr/0021-lanes.md`).
+//!
+//! All of it is behind the lock of the first connection, which owns the lanes. A lane's own lock is taken inside of that one, never the other way round.
+
+use super::Bulk;
+use super::connection::{Connection, Halves, Read};
+use super::lane::token_of;
+use super::lane::{Lane, Seen, Stand};
+use super::lanes::Policy;
+use super::meter::{MUCH, Meter};
+use super::outgoing::Outgoing;
+use crate::error::Error;
+use crate::mem::user::UserIov;
+use crate::sys::{host, tcp};
+use crate::wire::hello::Hello;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
+
+/// Bytes of a piece: long beside what a frame costs, short beside what is in flight.
+pub(super) const PIECE: usize = 256 << 10;
+/// Shortest part that goes in pieces.
+const SHORTEST: usize = 2 * PIECE;
+/// Nanoseconds within which a lane must be open.
+const OPENING: u64 = 10_000_000_000;
+
+/// A part of which pieces are still to be handed out.
+struct Part {
+    id: u32,
+    /// All of the message.
+    iov: UserIov,
+    /// Where the next piece begins, and where the part ends.
+    at: usize,
+    end: usize,
+}
+
+/// The lanes of a pair, and what leaves by them.
+pub(super) struct Bundle {
+    policy: Policy,
+    /// Where the other side listens, if it was us who called: then we call for lanes, too.
+    reached: Option<SocketAddr>,
+    /// By which the listener knows lanes; 0: there is none yet.
+    token: u64,
+    /// Connections that the listener has allowed, the first one included, and that this side has asked for, and since when (0: not looked at yet).
+    allowed: usize,
+    asked: usize,
+    asked_since: u64,
+    lanes: Vec<Lane>,
+    parts: VecDeque<Part>,
+    /// Pieces that have not left, of each message.
+    open: FxHashMap<u32, usize>,
+    /// Who gets the next piece.
+    turn: usize,
+    /// The endpoint closes: lanes get nothing more.
+    closes: bool,
+    meter: Meter,
+    /// Bytes taken since nothing was under way, and handed out in all.
+    burst: usize,
+    handed: u64,
+}
+
+impl Bundle {
+    /// `lanes` as in `FI_RUSTMX_TCP_LANES`; `reached`: whom we called.
+    pub fn new(lanes: usize, reached: Option<SocketAddr>) -> Bundle {
+        Bundle {
+            policy: Policy::new(lanes),
+            reached,
+            token: 0,
+            allowed: 1,
+            asked: 1,
+            asked_since: 0,
+            lanes: Vec::new(),
+            parts: VecDeque::new(),
+            open: FxHashMap::default(),
+            turn: 0,
+            closes: false,
+            meter: Meter::new(),
+            burst: 0,
+            handed: 0,
+        }
+    }
+
+    /// Takes a part that was asked for, if it is long enough.
+    fn take(&mut self, bulk: &Bulk<'_>) -> bool {
+        let (at, end) = (bulk.skip, bulk.skip + bulk.len);
+        if bulk.promised > 0 || bulk.len < SHORTEST || self.policy.limit() < 2 {
+            return false;
+        }
+        if self.open.is_empty() {
+            self.burst = 0;
+        }
+        self.burst += end - at;
+        // It counts as a piece that has not left until there is nothing of it to be handed out.
+        *self.open.entry(bulk.id).or_default() += 1;
+        self.parts.push_back(Part { id: bulk.id, iov: bulk.iov.into(), at, end });
+        true
+    }
+
+    /// Connections by which pieces may leave now.
+    fn width(&self) -> usize {
+        if self.closes { 1 } else { self.policy.width().min(1 + self.open_lanes().count()) }
+    }
+
+    fn open_lanes(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.lanes.iter().filter(|lane| lane.stand == Stand::Open).map(|lane| &lane.carrier)
+    }
+
+    /// A piece of `id` has left. Whether that was the last one.
+    fn left(&mut self, id: u32) -> bool {
+        let Some(open) = self.open.get_mut(&id) else { return false };
+        *open -= 1;
+        let whole = *open == 0;
+        if whole {
+            self.open.remove(&id);
+        }
+        whole
+    }
+
+    /// Lanes that the two agree about, we are to call for, and have not called for.
+    fn missing(&self) -> usize {
+        if self.reached.is_some() && !self.closes { self.allowed.saturating_sub(1 + self.lanes.len()) } else { 0 }
+    }
+
+    /// A lane did not open, or was refused: more than there are cannot be had.
+    fn failed(&mut self) {
+        self.policy.cap(1 + self.lanes.len());
+        self.allowed = self.allowed.min(1 + self.lanes.len());
+    }
+
+    /// Whether the other side is to hear that more lanes are wanted: how many connections in all.
+    fn wish(&mut self) -> Option<usize> {
+        let width = self.policy.width();
+        let news = !self.parts.is_empty() && width > self.allowed && width > self.asked;
+        news.then(|| {
+            (self.asked, self.asked_since) = (width, 0);
+            width
+        })
+    }
+
+    /// Hands out pieces to whoever has room, and takes note of what has left: `first.done` gets messages of which that is all.
+    fn hand_out(&mut self, first: &mut Outgoing) -> Result<(), Error> {
+        loop {
+            let mut left: Vec<u32> = first.pieces.drain(..).collect();
+            for carrier in self.open_lanes() {
+                carrier.take_pieces(&mut left)?;
+            }
+            for id in left {
+                if self.left(id) {
+                    first.done.push_back(id);
+                }
+            }
+            if !self.give(first) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One piece to one connection that has room. Whether there was a piece, and such a connection.
+    fn give(&mut self, first: &mut Outgoing) -> bool {
+        let width = self.width();
+        let Some(part) = self.parts.front() else { return false };
+        let lanes: Vec<Arc<Connection>> = self.open_lanes().take(width - 1).cloned().collect();
+        let posted = |at: usize| if at == 0 { first.posted() } else { lanes[at - 1].posted() };
+        let Some(at) = (0..width).map(|i| (self.turn + i) % width).find(|at| posted(*at) < PIECE) else { return false };
+        // One connection needs no pieces.
+        let len = (part.end - part.at).min(if width == 1 { usize::MAX } else { PIECE });
+        let (id, whole) = (part.id, part.at + len == part.end);
+        let bulk = Bulk { id, iov: &part.iov, skip: part.at, len, promised: 0 };
+        if at == 0 {
+            first.post(bulk, true);
+        } else {
+            lanes[at - 1].post_piece(bulk);
+        }
+        self.turn = at + 1;
+        self.handed += len as u64;
+        *self.open.entry(id).or_default() += 1;
+        if whole {
+            self.parts.pop_front();
+            self.left(id);
+        } else if let Some(part) = self.parts.front_mut() {
+            part.at += len;
+        }
+        true
+    }
+
+    /// Measures how quickly bytes arrive, if the policy wants to know. `flying`: bytes of the first connection that have not arrived.
+    fn measure(&mut self, flying: impl Fn() -> usize) {
+        if !self.policy.measures() || self.burst < MUCH || self.open.is_empty() && !self.meter.runs() {
+            return;
+        }
+        let (now, width) = (self.meter.now(), self.width());
+        if !self.policy.is_curious(now) || width != self.policy.width() {
+            return self.meter.stop();
+        }
+        let lanes = &self.lanes;
+        let flying = || (flying() + lanes.iter().map(|lane| lane.carrier.flying()).sum::<usize>()) as u64;
+        if let Some((bytes, nanos)) = self.meter.look(now, width, self.handed, flying) {
+            self.policy.sample(width, bytes, nanos, now);
+        }
+    }
+
+    /// What the other side says: how many connections there are to be, and the token if it is the listener.
+    fn hear(&mut self, count: usize, token: u64, random: impl FnOnce() -> u64) -> Option<(usize, u64)> {
+        let count = count.min(self.policy.limit());
+        if count < 2 {
+            return None;
+        }
+        self.allowed = self.allowed.max(count);
+        if self.reached.is_some() {
+            self.token = token;
+            return None;
+        }
+        if self.token == 0 {
+            self.token = random();
+        }
+        Some((count, self.token))
+    }
+
+    /// Lanes that are not open in time are given up, and so is asking.
+    fn look_after(&mut self, now: u64) {
+        let before = self.lanes.len();
+        self.lanes.retain_mut(|lane| {
+            lane.since = if lane.since == 0 { now } else { lane.since };
+            lane.stand == Stand::Open || now.saturating_sub(lane.since) < OPENING
+        });
+        self.asked_since = if self.asked_since == 0 { now } else { self.asked_since };
+        let unheard = self.asked > 1 + self.lanes.len() && now.saturating_sub(self.asked_since) >= OPENING;
+        if self.lanes.len() < before || unheard {
+            self.failed();
+        }
+    }
+
+    /// Bytes of memory, and system resources, are given back.
+    fn forget(&mut self) {
+        self.lanes.drain(..).for_each(|lane| lane.carrier.let_go());
+        self.parts.clear();
+        self.open.clear();
+    }
+}
+
+/// The first connection of a pair.
+impl Connection {
+    /// Sends a part in pieces, if it is for that. Whether it does.
+    pub(super) fn stripe(&self, halves: &mut Halves, bulk: &Bulk<'_>) -> bool {
+        if !halves.bundle.as_mut().is_some_and(|bundle| bundle.take(bulk)) {
+            return false;
+        }
+        self.hand_out(halves);
+        true
+    }
+
+    /// Hands out what there is room for, and asks for lanes that are wanted.
+    pub(super) fn hand_out(&self, halves: &mut Halves) {
+        if halves.ended.is_some() {
+            return;
+        }
+        // Out of its place while both are used.
+        let Some(mut bundle) = halves.bundle.take() else { return };
+        // Before one connection takes all.
+        if let Some(count) = bundle.wish() {
+            let count = if bundle.reached.is_some() { Some((count, 0)) } else { bundle.hear(count, 0, || self.new_token()) };
+            if let Some((count, token)) = count {
+                halves.outgoing.say_lanes(count as u32, token);
+                self.send(halves, false);
+            }
+        }
+        loop {
+            let handed = bundle.handed;
+            if let Err(why) = bundle.hand_out(&mut halves.outgoing) {
+                halves.ended.get_or_insert(why);
+                break;
+            }
+            if handed == bundle.handed {
+                break;
+            }
+            self.send(halves, false);
+        }
+        if self.office().asleep.load(Ordering::Relaxed) {
+            bundle.meter.stop();
+        } else {
+            bundle.measure(|| halves.outgoing.posted() + tcp::unacknowledged(self.stream().fd()));
+        }
+        self.wants_lanes.store(bundle.missing() > 0, Ordering::Relaxed);
+        if bundle.meter.runs() || bundle.missing() > 0 || !halves.outgoing.done.is_empty() {
+            self.come_back(halves);
+        }
+        halves.bundle = Some(bundle);
+    }
+
+    /// A lane has room, or something to say.
+    pub(super) fn go_on(&self) {
+        self.hand_out(&mut self.halves.lock());
+    }
+
+    /// The other side's word about lanes, if it has said one.
+    pub(super) fn hear_of_lanes(&self, halves: &mut Halves) {
+        let Some((count, token)) = halves.incoming.lanes.take() else { return };
+        let Some(bundle) = &mut halves.bundle else { return };
+        if let Some((count, token)) = bundle.hear(count as usize, token, || self.new_token()) {
+            halves.outgoing.say_lanes(count as u32, token);
+        }
+        self.send(halves, false);
+        self.hand_out(halves);
+    }
+
+    /// Where to call for a lane, if one is wanted.
+    pub(super) fn wanted_lane(&self) -> Option<SocketAddr> {
+        let halves = self.halves.lock();
+        halves.bundle.as_ref().filter(|bundle| bundle.missing() > 0)?.reached
+    }
+
+    /// No lane can be had.
+    pub(super) fn no_lane(&self) {
+        if let Some(bundle) = &mut self.halves.lock().bundle {
+            bundle.failed();
+        }
+    }
+
+    /// `carrier` is a lane of ours: one that we called for, or one that came with the word `token`. Whether it is wanted.
+    pub(super) fn add_lane(self: &Arc<Connection>, carrier: &Arc<Connection>, token: Option<u64>) -> bool {
+        let mut halves = self.halves.lock();
+        let ended = halves.ended.is_some();
+        let Some(bundle) = &mut halves.bundle else { return false };
+        let knows = token.is_none_or(|token| token == bundle.token && bundle.reached.is_none());
+        if !knows || ended || bundle.lanes.len() + 1 >= bundle.policy.limit() {
+            return false;
+        }
+        carrier.serve(self);
+        bundle.lanes.push(match token {
+            Some(token) => {
+                carrier.greet_lane(token);
+                Lane::new(carrier.clone(), Stand::Open)
+            }
+            None => {
+                carrier.await_connection();
+                Lane::new(carrier.clone(), Stand::Dialing)
+            }
+        });
+        if token.is_some() {
+            self.office().lanes.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Reads one of its lanes.
+    pub(super) fn read_lane(&self, carrier: &Connection, ready: bool) -> Read {
+        let mut halves = self.halves.lock();
+        let Halves { bundle, incoming, ended, .. } = &mut *halves;
+        let Some(bundle) = bundle.as_mut().filter(|_| ended.is_none()) else { return Read::default() };
+        let Some(at) = bundle.lanes.iter().position(|lane| lane.carrier.slot() == carrier.slot()) else { return Read::default() };
+        let before = bundle.lanes[at].stand;
+        let seen = bundle.lanes[at].read(bundle.token, ready, &mut incoming.expected, |id| incoming.done.push_back(id));
+        if before != Stand::Open && bundle.lanes[at].stand == Stand::Open {
+            self.office().lanes.fetch_add(1, Ordering::Relaxed);
+        }
+        match seen {
+            Seen::Some(any) => return Read { any, parked: carrier.has_more() },
+            Seen::Failed => {
+                bundle.lanes.remove(at).carrier.let_go();
+                bundle.failed();
+            }
+            Seen::Over => {
+                let lane = bundle.lanes.remove(at);
+                if lane.carrier.posted() > 0 {
+                    ended.get_or_insert(Error::PeerGone);
+                }
+                lane.carrier.let_go();
+            }
+            Seen::Broken(why) => _ = ended.get_or_insert(why),
+        }
+        Read { any: true, parked: false }
+    }
+
+    pub(super) fn look_after_lanes(&self, now: u64) {
+        if let Some(bundle) = &mut self.halves.lock().bundle {
+            bundle.look_after(now);
+        }
+    }
+
+    /// The endpoint closes, and nothing is to be handed out any more: says goodbye by all lanes. Whether it has left.
+    pub(super) fn close_lanes(&self) -> bool {
+        let carriers: Vec<Arc<Connection>> = {
+            let mut halves = self.halves.lock();
+            self.hand_out(&mut halves);
+            let Some(bundle) = &mut halves.bundle else { return true };
+            if !bundle.parts.is_empty() {
+                return false;
+            }
+            bundle.closes = true;
+            bundle.open_lanes().cloned().collect()
+        };
+        // Not under our lock: they take it.
+        carriers.iter().fold(true, |all, carrier| {
+            carrier.halves.lock().outgoing.close_lane();
+            carrier.part() && all
+        })
+    }
+
+    /// Nothing goes to the other side any more.
+    pub(super) fn forget_lanes(&self, halves: &mut Halves) {
+        if let Some(mut bundle) = halves.bundle.take() {
+            self.office().tokens.lock().remove(&bundle.token);
+            bundle.forget();
+        }
+    }
+
+    fn new_token(&self) -> u64 {
+        let token = host::random() | 1;
+        self.office().tokens.lock().insert(token, self.slot());
+        token
+    }
+}
+
+/// What carries a lane.
+impl Connection {
+    fn serve(&self, first: &Arc<Connection>) {
+        let _ = self.first.set(Arc::downgrade(first));
+    }
+
+    /// The connection that it is a lane of, if it is one.
+    pub(super) fn first(&self) -> Option<Arc<Connection>> {
+        self.first.get().and_then(Weak::upgrade)
+    }
+
+    /// Somebody is to look when it is connected.
+    fn await_connection(&self) {
+        self.await_room(&mut self.halves.lock(), true);
+    }
+
+    /// Says hello, once the key is proved.
+    pub(super) fn greet_lane(&self, token: u64) {
+        let mut halves = self.halves.lock();
+        halves.outgoing.say(Hello::lane(token).as_bytes());
+        halves.outgoing.become_lane();
+        self.await_room(&mut halves, false);
+        self.send(&mut halves, false);
+    }
+
+    /// Whether the other side has said hello, too; `None`: not yet.
+    pub(super) fn hear_lane(&self, token: u64) -> Option<bool> {
+        let mut halves = self.halves.lock();
+        if !self.prove(&mut halves) || halves.ended.is_some() {
+            return halves.ended.map(|_| false);
+        }
+        match halves.incoming.hello(self.stream()) {
+            Ok(bytes) => bytes.map(|bytes| token_of(&bytes) == Some(token)),
+            Err(_) => Some(false),
+        }
+    }
+
+    fn post_piece(&self, bulk: Bulk<'_>) {
+        let mut halves = self.halves.lock();
+        self.office().striped.fetch_add(bulk.len as u64, Ordering::Relaxed);
+        halves.outgoing.post(bulk, true);
+        if !halves.outgoing.blocked {
+            self.send(&mut halves, false);
+        }
+    }
+
+    /// Messages of which a piece has left.
+    fn take_pieces(&self, left: &mut Vec<u32>) -> Result<(), Error> {
+        let mut halves = self.halves.lock();
+        left.extend(halves.outgoing.pieces.drain(..));
+        halves.ended.map_or(Ok(()), Err)
+    }
+
+    fn posted(&self) -> usize {
+        self.halves.lock().outgoing.posted()
+    }
+
+    /// Bytes that have not arrived.
+    fn flying(&self) -> usize {
+        self.posted() + tcp::unacknowledged(self.stream().fd())
+    }
+
+    fn let_go(&self) {
+        self.halves.lock().outgoing = Outgoing::new();
+        tcp::finish(self.stream().fd());
+    }
+}

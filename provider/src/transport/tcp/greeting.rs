@@ -1,0 +1,113 @@
+//! Hellos, as they come by a connection.
+
+use super::connection::{Connection, Halves, error_of};
+use super::incoming::Stop;
+use super::lane::token_of;
+use super::proof;
+use crate::error::Error;
+use crate::peer::name::Name;
+use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
+use crate::shm::{bell, segment};
+use crate::sys::tcp;
+use crate::transport::{Greeting, Handed, Reply};
+use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
+use crate::wire::key::Proof;
+use std::sync::atomic::Ordering;
+use zerocopy::IntoBytes;
+
+impl Connection {
+    /// Reads the hello; whether that is done.
+    pub(super) fn take_hello(&self, halves: &mut Halves) -> bool {
+        match halves.incoming.hello(self.stream()) {
+            Ok(None) => return false,
+            // Whom we called is no lane of ours.
+            Ok(Some(bytes)) if halves.origin.is_none() && token_of(&bytes).is_some() => halves.lane = token_of(&bytes),
+            Ok(Some(bytes)) => match greeting(&bytes) {
+                Ok(greeting) => {
+                    if let Handed::Own(theirs) = &greeting.segment {
+                        halves.theirs = Some(theirs.clone());
+                    }
+                    halves.greeting = Some(greeting);
+                    halves.origin = None;
+                }
+                Err(why) => {
+                    self.foreign.store(Hello::foreign(&bytes).unwrap_or(0), Ordering::Relaxed);
+                    halves.crossed = why.is_none();
+                    halves.ended = Some(why.unwrap_or(Error::PeerGone));
+                }
+            },
+            Err(stop) => {
+                halves.crossed = stop == Stop::Ended && halves.late;
+                halves.ended = Some(error_of(stop));
+            }
+        }
+        true
+    }
+
+    /// What a stranger says.
+    pub(super) fn read_hello(&self) -> Reply {
+        let mut halves = self.halves.lock();
+        if !self.prove(&mut halves) {
+            // Who is refused knows it already.
+            return match halves.ended {
+                None => Reply::Nothing,
+                Some(Error::PeerGone) => Reply::Ended,
+                Some(why) => Reply::Refused(why),
+            };
+        }
+        if !self.take_hello(&mut halves) {
+            return Reply::Nothing;
+        }
+        match (halves.greeting.take(), halves.ended) {
+            _ if halves.lane.is_some() => Reply::Nothing,
+            (Some(greeting), _) => Reply::Greeting(greeting),
+            (None, None | Some(Error::PeerGone)) => Reply::Ended,
+            (None, Some(why)) => {
+                match why {
+                    // It does not read hellos yet.
+                    Error::KeyMissing => proof::refuse(self.stream().fd(), &Proof::Refused(Refusal::KeyUnknown).emit()),
+                    Error::Version => self.refuse(&mut halves, Refusal::Version),
+                    _ => self.refuse(&mut halves, Refusal::Malformed),
+                }
+                Reply::Refused(why)
+            }
+        }
+    }
+
+    /// Says why nothing follows.
+    pub(super) fn refuse(&self, halves: &mut Halves, why: Refusal) {
+        let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
+        halves.outgoing.say(hello.as_bytes());
+        let _ = halves.outgoing.flush(self.stream(), false);
+        tcp::finish(self.stream().fd());
+    }
+
+    /// The word of the lane that a stranger says he is, once.
+    pub(super) fn is_lane(&self) -> Option<u64> {
+        self.halves.lock().lane.take()
+    }
+}
+
+/// Validates a hello, and makes the mirror that it asks for. Else why not; `None`: the other side's call counts.
+fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
+    let hello = match Hello::parse(bytes) {
+        Ok(hello) => hello,
+        Err(BadHello::Refused(Refusal::Crossed)) => return Err(None),
+        Err(BadHello::Version(_)) => return Err(Some(Error::Version)),
+        Err(BadHello::Refused(why)) => return Err(Some(why.error())),
+        Err(BadHello::Malformed) => return Err(Some(Error::Corrupt)),
+    };
+    let size = hello.segment.get() as usize;
+    if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
+        return Err(Some(Error::Corrupt));
+    }
+    let segment = Handed::Own(segment::private(size));
+    // Nobody rings it, frames wake by themselves: it takes no memory.
+    let bell = Handed::Own(segment::pages(bell::BYTES));
+    Ok(Box::new(Greeting { hello, segment, bell }))
+}
+
+/// Whether a call with this hello counts if the other side calls, too.
+pub(super) fn wins(hello: &Hello) -> bool {
+    Name::from_bytes(&hello.to).is_ok_and(|to| to.is_contact() || Name::call_counts(&hello.from, &hello.to))
+}

@@ -1,0 +1,264 @@
+//! By how many connections long messages go: as many as the user says, or as many as were measured to pay.
+//!
+//! Where each stream has a limit (a cloud's for each flow, a long path with losses) several carry more together; where the link is the limit,
+//! or the receiver, they only cost. Nobody knows before. So twice as many are *tried* while long messages are sent: some of them go by the present
+//! number, some by the other one, in turns, so that what others do on the network meets both alike. The other number is kept if it was clearly
+//! quicker, and what is kept is compared with fewer now and then.
+//!
+//! Nothing here knows a socket: what is measured is handed in.
+
+/// Most connections of a pair, the first one included.
+pub(super) const MOST: usize = 8;
+/// Comparisons in a trial. One of them is a sample by either number.
+const ROUNDS: usize = 5;
+/// So much quicker more of them must be to be taken, in percent, and to be kept.
+const WORTH_TAKING: f64 = 1.15;
+const WORTH_KEEPING: f64 = 1.08;
+/// In so many rounds of a trial they must be quicker.
+const WINS: usize = 4;
+/// Nanoseconds before the next trial, after the first one in vain; each time twice as long, up to the most.
+const FIRST_REST: u64 = 2_000_000_000;
+const LONGEST_REST: u64 = 30_000_000_000;
+
+/// Two numbers of connections, one after the other.
+struct Trial {
+    other: usize,
+    /// The other number's turn.
+    on_other: bool,
+    /// What was under way by the number before is still in the first sample.
+    settles: bool,
+    /// Bytes for each nanosecond by the present number and the other one.
+    rates: [Vec<f64>; 2],
+}
+
+/// What decides.
+pub(super) struct Policy {
+    /// The user's number.
+    fixed: Option<usize>,
+    /// No more than these can be had.
+    limit: usize,
+    present: usize,
+    trial: Option<Trial>,
+    /// When the next trial may begin, and how long the last rest was. Nanoseconds.
+    rest_until: u64,
+    rest: u64,
+    /// The next trial is of fewer.
+    fewer: bool,
+}
+
+impl Policy {
+    /// `lanes` as in `FI_RUSTMX_TCP_LANES`: a number, or 0: what is measured.
+    pub fn new(lanes: usize) -> Policy {
+        let fixed = (lanes > 0).then(|| lanes.min(MOST));
+        Policy { fixed, limit: fixed.unwrap_or(MOST), present: 1, trial: None, rest_until: 0, rest: FIRST_REST, fewer: false }
+    }
+
+    /// Connections that may be asked for.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether anything is to be measured, now or later.
+    pub fn measures(&self) -> bool {
+        self.fixed.is_none() && self.limit > 1
+    }
+
+    /// Connections that the next bytes are to go by.
+    pub fn width(&self) -> usize {
+        let width = match (&self.trial, self.fixed) {
+            (_, Some(fixed)) => fixed,
+            (Some(trial), _) if trial.on_other => trial.other,
+            _ => self.present,
+        };
+        width.min(self.limit)
+    }
+
+    /// No more than `limit` can be had.
+    pub fn cap(&mut self, limit: usize) {
+        self.limit = self.limit.min(limit.max(1));
+        self.present = self.present.min(self.limit);
+        if self.trial.as_ref().is_some_and(|trial| trial.other > self.limit) {
+            self.trial = None;
+        }
+    }
+
+    /// Whether [samples](Self::sample) of what is sent at `now` are wanted. Much is being sent: a trial begins if it is time for one.
+    pub fn is_curious(&mut self, now: u64) -> bool {
+        if !self.measures() {
+            return false;
+        }
+        if self.trial.is_none() && now >= self.rest_until {
+            let (more, fewer) = ((self.present * 2).min(self.limit), self.present / 2);
+            let other = if fewer > 0 && (self.fewer || more == self.present) { fewer } else { more };
+            self.trial = Some(Trial { other, on_other: true, settles: true, rates: [Vec::new(), Vec::new()] });
+        }
+        self.trial.is_some()
+    }
+
+    /// So many bytes arrived in so many nanoseconds by `width` connections.
+    pub fn sample(&mut self, width: usize, bytes: u64, nanos: u64, now: u64) {
+        if width != self.width() || nanos == 0 {
+            return;
+        }
+        let Some(trial) = &mut self.trial else { return };
+        if std::mem::replace(&mut trial.settles, false) {
+            return;
+        }
+        trial.rates[usize::from(trial.on_other)].push(bytes as f64 / nanos as f64);
+        trial.on_other = !trial.on_other;
+        trial.settles = true;
+        if trial.rates.iter().all(|rates| rates.len() == ROUNDS) {
+            self.decide(now);
+        }
+    }
+
+    fn decide(&mut self, now: u64) {
+        let Some(Trial { other, rates: [present, others], .. }) = self.trial.take() else { return };
+        let more = other > self.present;
+        let (many, few) = if more { (&others, &present) } else { (&present, &others) };
+        let worth = if more { WORTH_TAKING } else { WORTH_KEEPING };
+        let wins = many.iter().zip(few).filter(|(many, few)| many > few).count();
+        let many_pay = median(many) > worth * median(few) && (!more || wins >= WINS);
+        if many_pay == more {
+            // Perhaps further on that way it is better still.
+            (self.present, self.fewer) = (other, !more);
+            (self.rest, self.rest_until) = (FIRST_REST, now);
+        } else {
+            self.fewer = more;
+            self.rest_until = now + self.rest;
+            self.rest = (2 * self.rest).min(LONGEST_REST);
+        }
+    }
+}
+
+fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random numbers that are the same each time.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as f64 / f64::from(1u32 << 31)
+        }
+
+        /// About 1, mostly within two times `spread`.
+        fn noise(&mut self, spread: f64) -> f64 {
+            let sum: f64 = (0..6).map(|_| self.roll() - 0.5).sum();
+            (1.0 + spread * sum * 1.41).max(0.05)
+        }
+    }
+
+    /// Nanoseconds of a sample.
+    const SAMPLE: u64 = 20_000_000;
+
+    /// Sends for `seconds`; `rate` says what `width` connections carry at a moment. Bytes that went, and those of the best number by itself.
+    fn run(policy: &mut Policy, seconds: u64, mut rate: impl FnMut(usize, u64) -> f64) -> (f64, f64) {
+        let (mut went, mut alone) = (0.0, [0.0; MOST + 1]);
+        for now in (0..seconds * 1_000_000_000).step_by(SAMPLE as usize) {
+            let curious = policy.is_curious(now);
+            let width = policy.width();
+            let bytes = rate(width, now) * SAMPLE as f64;
+            went += bytes;
+            for width in [1, 2, 4, 8] {
+                alone[width] += rate(width, now) * SAMPLE as f64;
+            }
+            if curious {
+                policy.sample(width, bytes as u64, SAMPLE, now);
+            }
+        }
+        (went, alone.into_iter().fold(0.0, f64::max))
+    }
+
+    /// One stream reaches `one`, all together `all`.
+    fn link(one: f64, all: f64) -> impl Fn(usize, u64) -> f64 {
+        move |width, _| (one * width as f64).min(all)
+    }
+
+    #[test]
+    fn as_many_as_the_link_bears() {
+        for (one, all, best) in [(1.0, 1.0, 1), (1.0, 1.1, 1), (1.0, 2.0, 2), (1.0, 2.1, 2), (1.0, 4.0, 4), (1.0, 100.0, 8)] {
+            let mut policy = Policy::new(0);
+            let (went, ideal) = run(&mut policy, 600, link(one, all));
+            assert_eq!(policy.present, best, "{one} of {all}");
+            // What is not clearly quicker is not taken.
+            let least = if all > best as f64 * one && best < MOST { 0.97 / WORTH_TAKING } else { 0.97 };
+            assert!(went > least * ideal, "{one} of {all}: {:.3} of the best", went / ideal);
+        }
+    }
+
+    /// More connections are in each other's way.
+    #[test]
+    fn where_more_are_slower_few_are_tried_again() {
+        let mut policy = Policy::new(0);
+        let (went, ideal) = run(&mut policy, 600, |width, _| 1.0 / width as f64);
+        assert_eq!(policy.present, 1);
+        assert!(went > 0.985 * ideal, "{:.4}", went / ideal);
+    }
+
+    #[test]
+    fn noise_does_not_hide_what_pays_and_costs_little_where_nothing_does() {
+        for seed in 0..40 {
+            let mut dice = Dice(seed);
+            let (went, ideal) = run(&mut Policy::new(0), 600, |width, _| (width as f64).min(4.0) * dice.noise(0.25));
+            assert!(went > 0.9 * ideal, "seed {seed}: {:.3}", went / ideal);
+            let mut dice = Dice(seed);
+            let (went, ideal) = run(&mut Policy::new(0), 600, |width, _| (1.0 - 0.02 * width as f64) * dice.noise(0.25));
+            assert!(went > 0.93 * ideal, "seed {seed}: {:.3}", went / ideal);
+        }
+    }
+
+    /// Others come and go on the link, and take what they take for some seconds.
+    #[test]
+    fn on_a_link_that_others_share() {
+        for seed in 0..40 {
+            let (mut dice, mut others, mut until) = (Dice(seed), 0.0, 0);
+            let (went, ideal) = run(&mut Policy::new(0), 600, |width, now| {
+                if now >= until {
+                    (others, until) = (0.7 * dice.roll(), now + (dice.roll() * 5e9) as u64);
+                }
+                (0.3 * width as f64).min(1.0 - others) * dice.noise(0.1)
+            });
+            assert!(went > 0.8 * ideal, "seed {seed}: {:.3}", went / ideal);
+        }
+    }
+
+    /// A link that was free gets narrow, and wide again.
+    #[test]
+    fn what_was_measured_is_measured_again() {
+        let mut policy = Policy::new(0);
+        let seconds = |now: u64| now / 1_000_000_000;
+        let (went, _) = run(&mut policy, 1800, |width, now| match seconds(now) {
+            600..1200 => 1.0 / width as f64,
+            _ => (width as f64).min(4.0),
+        });
+        assert_eq!(policy.present, 4);
+        let ideal = (4.0 * 1200.0 + 600.0) * 1e9;
+        assert!(went > 0.85 * ideal, "{:.3}", went / ideal);
+    }
+
+    #[test]
+    fn what_the_user_says_counts_and_what_cannot_be_had_does_not() {
+        for lanes in 1..=MOST {
+            let mut policy = Policy::new(lanes);
+            assert!(!policy.is_curious(0));
+            assert_eq!((policy.width(), policy.limit()), (lanes, lanes));
+            policy.cap(2);
+            assert_eq!(policy.width(), lanes.min(2));
+        }
+        let mut policy = Policy::new(0);
+        assert!(policy.is_curious(0));
+        assert_eq!(policy.width(), 2);
+        policy.cap(1);
+        assert!(!policy.is_curious(1 << 60));
+        assert_eq!(policy.width(), 1);
+    }
+}
