@@ -73,6 +73,10 @@ counters! {
     guessed;
     /// The same, and it did not: those bytes were copied once more.
     misguessed;
+    /// Bytes of messages to other hosts that the kernel was given to be sent without a copy.
+    zerocopy;
+    /// Bytes of these that it copied all the same.
+    zerocopy_copied;
 }
 
 impl Stats {

@@ -26,6 +26,7 @@
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
 //! | `proof.rs` | that both know the job's key |
+//! | `zerocopy/` | payload that the kernel does not copy |
 //! | `mirror.rs` | the other side's ring as it is here |
 
 mod call;
@@ -41,8 +42,10 @@ mod session;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod zerocopy;
 
 use super::{Bulk, Event, NoCall, Reply};
+use crate::config::network::ZeroCopy;
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
@@ -66,6 +69,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+pub use zerocopy::Sums;
 
 /// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
 const HELLO_PATIENCE: u64 = 4_000_000_000;
@@ -98,6 +102,8 @@ pub struct Terms {
     pub patience: u64,
     /// The job's key, which everybody must prove to know; `None`: nobody is asked.
     pub guard: Option<Guard>,
+    /// Which payload leaves without a copy.
+    pub zerocopy: ZeroCopy,
 }
 
 /// What the connections of one endpoint share.
@@ -113,6 +119,8 @@ struct Office {
     patience: u64,
     /// Of connections that are no more.
     guesses: Mutex<Guesses>,
+    zerocopies: Mutex<Sums>,
+    zerocopy: ZeroCopy,
     /// Calls that reached somebody else, and go on.
     astray: Mutex<Vec<(Name, Call)>>,
 }
@@ -127,6 +135,8 @@ impl Office {
             asleep: AtomicBool::new(false),
             patience,
             guesses: Mutex::default(),
+            zerocopies: Mutex::default(),
+            zerocopy: ZeroCopy::Auto,
             astray: Mutex::default(),
         })
     }
@@ -182,7 +192,7 @@ impl Tcp {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Office::new(terms.patience).map_err(|_| Error::NoResources)?;
+        let office = Office { zerocopy: terms.zerocopy, ..Office::new(terms.patience).map_err(|_| Error::NoResources)? };
         let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
