@@ -77,6 +77,10 @@ counters! {
     lanes;
     /// Bytes that were sent by these.
     striped;
+    /// Bytes of messages to other hosts that the kernel was given to be sent without a copy.
+    zerocopy;
+    /// Bytes of these that it copied all the same.
+    zerocopy_copied;
 }
 
 impl Stats {

@@ -80,6 +80,29 @@ impl fmt::Display for PortRange {
     }
 }
 
+/// When payload leaves without a copy by the kernel: what the number of `tcp_zerocopy` stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Where that was seen to pay.
+    #[default]
+    Auto,
+    /// Wherever the kernel takes it.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+impl ZeroCopy {
+    /// The choice with this number.
+    pub fn of(number: u64) -> ZeroCopy {
+        match number {
+            0 => ZeroCopy::Auto,
+            1 => ZeroCopy::Always,
+            _ => ZeroCopy::Never,
+        }
+    }
+}
+
 /// Bytes that are never shown: a job's key. Empty: none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Arc<[u8]>);

@@ -4,7 +4,7 @@ use super::access::Access;
 use crate::cache::Oversight;
 use crate::cache::own::OwnMemory;
 use crate::config::Config;
-use crate::config::network::Secret;
+use crate::config::network::{Secret, ZeroCopy};
 use crate::error::Error;
 use crate::log::Log;
 use crate::mem::shared::SharedMem;
@@ -48,6 +48,7 @@ impl Machine {
                 patience: config.peer_timeout,
                 lanes: config.tcp_lanes as usize,
                 guard: None,
+                zerocopy: ZeroCopy::of(config.tcp_zerocopy),
             },
             access: Access::new(config, log.clone()),
             log,
@@ -217,6 +218,18 @@ impl Door for Doors {
 
     fn guesses(&self) -> (u64, u64) {
         self.tcp.as_ref().map_or((0, 0), Tcp::guesses)
+    }
+
+    fn zerocopy(&self) -> (u64, u64) {
+        self.tcp.as_ref().map_or((0, 0), |tcp| {
+            let sums = tcp.zerocopies();
+            (sums.lent, sums.copied)
+        })
+    }
+
+    fn zerocopy_tales(&self) -> Vec<(bool, usize, String)> {
+        let sums = self.tcp.as_ref().map(Tcp::zerocopies).unwrap_or_default();
+        sums.tales().map(|(lends, count, says)| (lends, count, says.to_owned())).collect()
     }
 
     fn arm(&mut self) {

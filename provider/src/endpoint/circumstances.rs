@@ -147,6 +147,13 @@ impl Endpoint {
                 used: far,
             }
         }));
+        let tales = self.door.as_ref().map(|door| door.zerocopy_tales()).unwrap_or_default();
+        all.extend(tales.into_iter().map(|(on, connections, why)| Circumstance {
+            about: "zero-copy send",
+            says: format!("{} for {connections} of the connections to other hosts: {why}", if on { "on" } else { "off" }),
+            members: format!(",\"on\":{on},\"connections\":{connections},\"why\":{}", quoted(&why)),
+            used: on,
+        }));
         all
     }
 }

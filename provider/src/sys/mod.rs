@@ -21,3 +21,4 @@ pub mod thread;
 pub mod timer;
 pub mod userfault;
 pub mod wake;
+pub mod zerocopy;

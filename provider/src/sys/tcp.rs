@@ -130,7 +130,7 @@ pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
 /// Congestion control of connections that do not leave the host (tcp(7), TCP_CONGESTION).
 const NEAR: &str = "reno";
 
-/// Whether both ends of a connection are on this host.
+/// Whether both ends of a connection are on this host, as far as their addresses tell.
 pub fn is_near(fd: &OwnedFd) -> bool {
     let near = |own: SocketAddr| peer_address(fd).is_some_and(|other| own.ip() == other.ip() || other.ip().is_loopback());
     own_address(fd).is_ok_and(near)
@@ -212,12 +212,20 @@ fn count(done: libc::c_long) -> Result<usize, Errno> {
 
 /// Sends as much of the pieces as the socket takes now. `EAGAIN` if it takes nothing.
 pub fn send(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    send_with(fd, pieces, 0)
+}
+
+/// The same with further flags of send(2). With `MSG_ZEROCOPY` the application's memory is read after the call, too, until the kernel says
+/// that it is through ([`super::zerocopy`]): until then its operation has not completed.
+#[inline]
+pub(super) fn send_with(fd: &OwnedFd, pieces: &[Piece<'_>], flags: libc::c_int) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let mut slices = SmallVec::new();
     let message = message(pieces, &mut slices);
     // SAFETY: `message` names `slices`, which live to the end of the call; each names memory that is readable: of ours, checked by
     // `SharedMem::pointer` and kept by the borrow, or the application's, by the contract of `UserSeg::new`. What is not mapped is EFAULT.
     // (Not the C library's wrapper: that is a cancellation point: 3 % of a ping-pong's samples were in what that takes.)
-    count(unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) })
+    count(unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &message, flags) })
 }
 
 /// Receives what is there into the pieces. 0 is the end; `EAGAIN` if there is nothing.

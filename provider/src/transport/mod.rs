@@ -112,6 +112,16 @@ pub trait Door: Send {
         (0, 0)
     }
 
+    /// Bytes that were given to the kernel to be sent without a copy, and how many of these it copied all the same.
+    fn zerocopy(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// Whether connections send without a copy, how many of them, and why, for each reason that there is.
+    fn zerocopy_tales(&self) -> Vec<(bool, usize, String)> {
+        Vec::new()
+    }
+
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
 

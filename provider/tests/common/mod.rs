@@ -132,9 +132,10 @@ impl Want {
 }
 
 /// With `RUSTMX_TEST_NETWORK=1` in the environment all endpoints of a test reach each other by TCP, over the loopback interface; with a key, or
-/// encrypted, if `FI_RUSTMX_AUTH_KEY` and `FI_RUSTMX_ENCRYPT` say so.
+/// encrypted, or without copies, if `FI_RUSTMX_AUTH_KEY`, `FI_RUSTMX_ENCRYPT` and `FI_RUSTMX_TCP_ZEROCOPY` say so.
 pub fn by_network(mut config: Config) -> Config {
-    for p in PARAMS.iter().filter(|p| by_network_only() && ["auth_key", "encrypt", "tcp_lanes"].contains(&p.name)) {
+    let network = ["auth_key", "encrypt", "tcp_lanes", "tcp_zerocopy"];
+    for p in PARAMS.iter().filter(|p| by_network_only() && network.contains(&p.name)) {
         let said = std::env::var(p.env()).ok().filter(|_| !p.is_set(&config));
         said.into_iter().for_each(|text| p.parse_into(&mut config, &text).expect("a value"));
     }

@@ -1,10 +1,10 @@
 //! More than there is room for: tiny socket buffers, much both ways at once, a reader that sleeps.
 
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
-use crate::scene::{network, place};
+use crate::scene::{lending, network, place};
 use rustix::fd::BorrowedFd;
 use rustix::net::sockopt;
-use rustmx::{Addr, Error, Nap};
+use rustmx::{Addr, Config, Error, Nap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,12 @@ pub fn starve(ports: [u16; 2]) -> usize {
 }
 
 fn pair() -> (Node, Node, Addr, Addr) {
-    let (mut a, mut b) = (Node::with(network(), attr()), Node::with(network(), attr()));
+    pair_with(&network())
+}
+
+/// Two that have met.
+pub fn pair_with(config: &Config) -> (Node, Node, Addr, Addr) {
+    let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config.clone(), attr()));
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
     let mut into = [0u8; 8];
     b.recv(Want::tag(0), &mut into).expect("recv");
@@ -51,8 +56,8 @@ fn pair() -> (Node, Node, Addr, Addr) {
 }
 
 /// Both send `n` bytes and short messages between at the same time, with receives posted or not.
-fn both_ways(n: usize, tiny: bool, late: bool) {
-    let (mut a, mut b, to_b, to_a) = pair();
+fn both_ways(n: usize, tiny: bool, late: bool, config: &Config) {
+    let (mut a, mut b, to_b, to_a) = pair_with(config);
     if tiny {
         assert_eq!(starve([place(&a).port(), place(&b).port()]), 2, "two ends");
     }
@@ -97,16 +102,20 @@ fn both_ways(n: usize, tiny: bool, late: bool) {
 
 #[test]
 fn both_sides_send_much_at_once() {
-    let _dog = watchdog("both_ways", 120);
-    both_ways(32 << 20, false, false);
-    both_ways(32 << 20, false, true);
+    let _dog = watchdog("both_ways", 240);
+    for config in [network(), lending()] {
+        both_ways(32 << 20, false, false, &config);
+        both_ways(32 << 20, false, true, &config);
+    }
 }
 
 #[test]
 fn tiny_buffers() {
-    let _dog = watchdog("tiny", 120);
-    both_ways(8 << 20, true, false);
-    both_ways(8 << 20, true, true);
+    let _dog = watchdog("tiny", 240);
+    for config in [network(), lending()] {
+        both_ways(8 << 20, true, false, &config);
+        both_ways(8 << 20, true, true, &config);
+    }
 }
 
 /// The reader does nothing for three seconds, with a full window; then all is there.
@@ -143,8 +152,19 @@ fn a_reader_that_computes() {
 /// A sender that sleeps while the socket is full is woken by room, not by a clock.
 #[test]
 fn a_sender_that_sleeps_is_woken_by_room() {
-    let _dog = watchdog("sleeping_sender", 60);
-    let (mut a, mut b, to_b, _) = pair();
+    let _dog = watchdog("sleeping_sender", 120);
+    sleeps(&network());
+}
+
+/// The last thing that it waits for is that the kernel is through with its memory.
+#[test]
+fn a_sender_that_sleeps_is_woken_by_the_end_of_a_loan() {
+    let _dog = watchdog("sleeping_lender", 120);
+    sleeps(&lending());
+}
+
+fn sleeps(config: &Config) {
+    let (mut a, mut b, to_b, _) = pair_with(config);
     const BYTES: usize = 64 << 20;
     let (mut out, mut into) = (pattern(BYTES, 1), vec![0; BYTES]);
     b.recv(Want::tag(4), &mut into).expect("recv");

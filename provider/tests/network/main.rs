@@ -9,6 +9,7 @@
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
+//! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
@@ -32,3 +33,4 @@ mod places;
 mod scene;
 mod silence;
 mod strangers;
+mod zerocopy;

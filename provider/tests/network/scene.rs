@@ -34,6 +34,11 @@ pub fn network() -> Config {
     Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..Config::default() }
 }
 
+/// The same, and the kernel reads long messages where they are, wherever it takes them so.
+pub fn lending() -> Config {
+    Config { tcp_zerocopy: 1, ..network() }
+}
+
 /// An endpoint whose warnings are kept.
 pub fn open(config: Config) -> (Node, Arc<Lines>) {
     let lines = Arc::new(Lines::default());

@@ -7,6 +7,7 @@ use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
+use super::zerocopy::Sums;
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
@@ -111,7 +112,7 @@ pub struct Connection {
 impl Connection {
     pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>, origin: Option<Origin>) -> Connection {
         let halves = Halves {
-            outgoing: Outgoing::new(),
+            outgoing: Outgoing::new(office.zerocopy),
             incoming: Incoming::new(),
             bundle: None,
             lane: None,
@@ -325,6 +326,7 @@ impl Connection {
         if halves.ended.is_some() {
             return Read::default();
         }
+        halves.outgoing.hear(&self.stream);
         if !self.prove(&mut halves) {
             return Read { any: halves.ended.is_some(), parked: false };
         }
@@ -391,11 +393,20 @@ impl Connection {
         halves.start(true);
         self.send(&mut halves, true);
         let all = !halves.outgoing.has_work() && self.stream.push() == Ok(true);
+        let all = all && !halves.outgoing.zerocopy.waits();
         halves.ended.is_some() || lanes && all && tcp::unacknowledged(self.stream.fd()) == 0
     }
 
     pub(super) fn guesses(&self) -> Guesses {
         self.halves.lock().incoming.guesses
+    }
+
+    /// What left without a copy is told to `sums`.
+    pub(super) fn add_zerocopy(&self, sums: &mut Sums) {
+        // Whoever is forgotten has told already.
+        if self.peer.load(Ordering::Relaxed) != NOBODY {
+            sums.add(&self.halves.lock().outgoing.zerocopy);
+        }
     }
 }
 
@@ -484,7 +495,9 @@ impl Line for Connection {
         halves.ended.get_or_insert(Error::PeerGone);
         self.forget_lanes(&mut halves);
         self.office.guesses.lock().add(halves.incoming.guesses);
-        halves.outgoing = Outgoing::new();
+        halves.outgoing.zerocopy.take_back(self.stream.fd());
+        self.office.zerocopies.lock().add(&halves.outgoing.zerocopy);
+        halves.outgoing = Outgoing::new(self.office.zerocopy);
         halves.incoming = Incoming::new();
     }
 }
@@ -495,6 +508,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if !fork::in_child() {
             self.office.poller.remove(self.stream.fd());
+            self.halves.get_mut().outgoing.zerocopy.take_back(self.stream.fd());
             tcp::finish(self.stream.fd());
         }
     }

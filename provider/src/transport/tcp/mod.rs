@@ -31,6 +31,7 @@
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
 //! | `proof.rs` | that both know the job's key |
+//! | `zerocopy/` | payload that the kernel does not copy |
 //! | `mirror.rs` | the other side's ring as it is here |
 
 mod bundle;
@@ -53,8 +54,10 @@ mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod zerocopy;
 
 use super::{Bulk, Event, NoCall};
+use crate::config::network::ZeroCopy;
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
@@ -79,6 +82,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use strangers::Stranger;
+pub use zerocopy::Sums;
 
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
@@ -109,6 +113,8 @@ pub struct Terms {
     pub lanes: usize,
     /// The job's key, which everybody must prove to know; `None`: nobody is asked.
     pub guard: Option<Guard>,
+    /// Which payload leaves without a copy.
+    pub zerocopy: ZeroCopy,
 }
 
 /// What the connections of one endpoint share.
@@ -124,6 +130,8 @@ struct Office {
     patience: u64,
     /// Of connections that are no more.
     guesses: Mutex<Guesses>,
+    zerocopies: Mutex<Sums>,
+    zerocopy: ZeroCopy,
     /// Calls that reached somebody else, and go on.
     astray: Mutex<Vec<(Name, Call)>>,
     /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
@@ -143,6 +151,8 @@ impl Office {
             asleep: AtomicBool::new(false),
             patience,
             guesses: Mutex::default(),
+            zerocopies: Mutex::default(),
+            zerocopy: ZeroCopy::Auto,
             astray: Mutex::default(),
             tokens: Mutex::default(),
             lanes: AtomicU64::new(0),
@@ -195,7 +205,7 @@ impl Tcp {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Office::new(terms.patience).map_err(|_| Error::NoResources)?;
+        let office = Office { zerocopy: terms.zerocopy, ..Office::new(terms.patience).map_err(|_| Error::NoResources)? };
         let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,

@@ -3,12 +3,15 @@
 
 use super::Bulk;
 use super::stream::Stream;
+use super::zerocopy::{Way, ZeroCopy};
+use crate::config::network;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, UserSeg, window};
 use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Peeked};
 use crate::sys::tcp::{MAX_PIECES, Piece};
+use crate::sys::zerocopy;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
 use crate::wire::header::Header;
 use rustix::io::Errno;
@@ -95,7 +98,11 @@ pub(super) struct Outgoing {
     in_batch: SmallVec<[usize; 4]>,
     /// Bytes of payload that have not left.
     posted: usize,
-    /// Messages of which all has left.
+    /// How the payload in the batch leaves, if that was considered: then it is one payload.
+    way: Option<Way>,
+    /// Which payload leaves without a copy, and what is on loan for that.
+    pub zerocopy: ZeroCopy,
+    /// Messages of which all has left, and nothing is on loan.
     pub done: VecDeque<u32>,
     /// Messages of which a piece has left, one for each.
     pub pieces: VecDeque<u32>,
@@ -108,7 +115,7 @@ const HEADS: usize = 16;
 const SCRATCH: usize = HEADS * FRAME_HEAD;
 
 impl Outgoing {
-    pub fn new() -> Outgoing {
+    pub fn new(zerocopy: network::ZeroCopy) -> Outgoing {
         Outgoing {
             ring: None,
             lane: None,
@@ -119,6 +126,8 @@ impl Outgoing {
             payloads: VecDeque::new(),
             in_batch: SmallVec::new(),
             posted: 0,
+            way: None,
+            zerocopy: ZeroCopy::new(zerocopy),
             done: VecDeque::new(),
             pieces: VecDeque::new(),
             blocked: false,
@@ -200,6 +209,13 @@ impl Outgoing {
         })
     }
 
+    /// The kernel may have said that it is through with what is on loan.
+    pub fn hear(&mut self, stream: &Stream) {
+        if self.zerocopy.waits() {
+            self.zerocopy.hear(stream.fd(), &mut self.done);
+        }
+    }
+
     /// Sends what there is, as far as the socket takes it; `news`: also if that is only what we read.
     ///
     /// # Errors
@@ -208,7 +224,7 @@ impl Outgoing {
         self.blocked = false;
         loop {
             if self.batch.is_empty() {
-                self.fill_batch(news);
+                self.fill_batch(stream, news);
                 news = false;
             }
             if self.batch.is_empty() {
@@ -229,9 +245,69 @@ impl Outgoing {
 
     /// Sends the rest of the batch; whether that was all.
     fn send(&mut self, stream: &Stream) -> Result<bool, Errno> {
-        let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
-        let mut skip = self.left;
-        for part in &self.batch {
+        let all = match self.way {
+            None => self.send_copied(stream),
+            Some(way) => self.send_considered(stream, way),
+        }?;
+        if all {
+            self.batch.clear();
+            self.left = 0;
+            self.finish_payload();
+        }
+        Ok(all)
+    }
+
+    fn send_copied(&mut self, stream: &Stream) -> Result<bool, Errno> {
+        let pieces = self.pieces(&self.batch, self.left);
+        let (wanted, sent) = (pieces.iter().map(Piece::len).sum::<usize>(), stream.send(&pieces)?);
+        drop(pieces);
+        self.left += sent;
+        Ok(sent == wanted)
+    }
+
+    /// The same with one payload, by the way that it is to go, and with an eye on the time.
+    fn send_considered(&mut self, stream: &Stream, way: Way) -> Result<bool, Errno> {
+        let began = self.zerocopy.now();
+        let all = if way == Way::Lent { self.send_lent(stream) } else { self.send_copied(stream) };
+        self.zerocopy.spent_since(began);
+        all
+    }
+
+    /// Sends what is ours, which is written again soon, by one call, and the application's memory by another, without a copy.
+    fn send_lent(&mut self, stream: &Stream) -> Result<bool, Errno> {
+        let first = self.batch.iter().position(|part| matches!(part, Part::User(_))).unwrap_or(self.batch.len());
+        let (ours, payload) = self.batch.split_at(first);
+        let head: usize = ours.iter().map(Part::len).sum();
+        if self.left < head {
+            let sent = zerocopy::send_before(stream.fd(), &self.pieces(ours, self.left))?;
+            self.left += sent;
+            if self.left < head {
+                return Ok(false);
+            }
+        }
+        let pieces = self.pieces(payload, self.left - head);
+        let wanted: usize = pieces.iter().map(Piece::len).sum();
+        let sent = zerocopy::send(stream.fd(), &pieces);
+        drop(pieces);
+        match sent {
+            Ok(sent) => {
+                self.left += sent;
+                self.zerocopy.lent(sent);
+                Ok(sent == wanted)
+            }
+            Err(why) if self.zerocopy.is_refusal(why) => {
+                // What that cost says nothing of either way.
+                self.way = None;
+                self.send_copied(stream)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// What is left of some parts of the batch.
+    fn pieces<'a>(&'a self, parts: &'a [Part], mut skip: usize) -> SmallVec<[Piece<'a>; 8]> {
+        let mut pieces = SmallVec::new();
+        for part in parts {
             let len = part.len();
             if skip >= len {
                 skip -= len;
@@ -247,28 +323,25 @@ impl Outgoing {
             });
             skip = 0;
         }
-        let wanted: usize = pieces.iter().map(Piece::len).sum();
-        let sent = stream.send(&pieces)?;
-        drop(pieces);
-        self.left += sent;
-        if sent < wanted {
-            return Ok(false);
-        }
-        self.batch.clear();
-        self.left = 0;
-        self.finish_payload();
-        Ok(true)
+        pieces
     }
 
     /// The payload in the batch has left.
     fn finish_payload(&mut self) {
         for len in std::mem::take(&mut self.in_batch) {
             self.posted -= len;
+            if let Some(way) = self.way.take() {
+                self.zerocopy.took(way, len);
+            }
             if let Some(payload) = self.payloads.front_mut() {
                 payload.sent += len;
                 if payload.sent == payload.total {
-                    let done = if payload.is_piece { &mut self.pieces } else { &mut self.done };
-                    done.push_back(payload.id);
+                    // Pieces are never lent.
+                    if payload.is_piece {
+                        self.pieces.push_back(payload.id);
+                    } else if self.zerocopy.is_free(payload.id) {
+                        self.done.push_back(payload.id);
+                    }
                     self.payloads.pop_front();
                 }
             }
@@ -276,8 +349,8 @@ impl Outgoing {
     }
 
     /// The next frames: all records that are there, then payloads; a long one by itself.
-    fn fill_batch(&mut self, news: bool) {
-        let Some(ring) = &mut self.ring else { return self.fill_lane() };
+    fn fill_batch(&mut self, stream: &Stream, news: bool) {
+        let Some(ring) = &mut self.ring else { return self.fill_lane(stream) };
         let lines = ring.waiting();
         let (consumed, credit) = ring.now();
         let closes = ring.closes();
@@ -295,7 +368,7 @@ impl Outgoing {
             ring.said_goodbye |= body == Body::Goodbye;
             ring.frame(lines, &mut self.batch);
         }
-        if self.batch_payload(consumed, credit)
+        if self.batch_payload(stream, consumed, credit)
             && let Some(ring) = &mut self.ring
         {
             ring.told = (consumed, credit);
@@ -303,9 +376,9 @@ impl Outgoing {
     }
 
     /// The same for a lane.
-    fn fill_lane(&mut self) {
+    fn fill_lane(&mut self, stream: &Stream) {
         let Some(lane) = self.lane else { return };
-        if !self.batch_payload(0, 0) && lane == Lane::Closing {
+        if !self.batch_payload(stream, 0, 0) && lane == Lane::Closing {
             self.scratch.fill_bytes(0, &Frame { consumed: 0, credit: 0, body: Body::Goodbye }.emit());
             self.batch.push(Part::Scratch(0, FRAME_HEAD));
             self.lane = Some(Lane::Closed);
@@ -313,11 +386,12 @@ impl Outgoing {
     }
 
     /// Puts payloads into the batch. Whether there are any.
-    fn batch_payload(&mut self, consumed: u32, credit: u64) -> bool {
+    fn batch_payload(&mut self, stream: &Stream, consumed: u32, credit: u64) -> bool {
         let mut bytes = 0;
         for (payload, head) in self.payloads.iter().zip(1..HEADS) {
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
-            if bytes > 0 && (bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
+            let alone = !payload.is_piece && self.zerocopy.considers(len);
+            if bytes > 0 && (alone || bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
                 break;
             }
             let segments = window(&payload.iov, payload.sent, len);
@@ -330,7 +404,10 @@ impl Outgoing {
             self.batch.extend(segments.iter().copied().map(Part::User));
             self.in_batch.push(len);
             bytes += len;
-            if payload.sent + len < payload.total {
+            if alone {
+                self.way = self.zerocopy.way(stream, id, len);
+            }
+            if alone || payload.sent + len < payload.total {
                 break;
             }
         }

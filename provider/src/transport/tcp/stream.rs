@@ -24,6 +24,11 @@ impl Stream {
         debug_assert!(first.is_ok(), "encrypted twice");
     }
 
+    /// Whether it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.session.get().is_some()
+    }
+
     /// The socket, for what is not its bytes.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd

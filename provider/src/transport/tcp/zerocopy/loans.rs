@@ -1,0 +1,229 @@
+//! Which memory the kernel still reads: calls that it was given payload by, in the order of their numbers, and the payloads that wait for
+//! its notices. Notices may name several calls, come in any order, and wrap around 2^32.
+
+use crate::sys::zerocopy::Notice;
+use std::collections::VecDeque;
+
+/// A call that took something.
+struct Call {
+    /// The payload, by its own number.
+    of: u32,
+    bytes: u32,
+    answered: bool,
+}
+
+/// A payload that left, or leaves, by such calls.
+struct Loan {
+    /// Its name for who posted it.
+    id: u32,
+    /// Calls that are not answered.
+    waits: u32,
+    /// All of it has left.
+    whole: bool,
+}
+
+impl Loan {
+    fn is_over(&self) -> bool {
+        self.whole && self.waits == 0
+    }
+}
+
+/// The loans of one connection.
+#[derive(Default)]
+pub(super) struct Loans {
+    /// The numbers of the first entries.
+    first_call: u32,
+    first_loan: u32,
+    calls: VecDeque<Call>,
+    loans: VecDeque<Loan>,
+    /// Bytes of calls that are not answered.
+    unanswered: usize,
+}
+
+impl Loans {
+    /// Payload `id` begins to leave. It is the last one until it is [whole](Self::whole).
+    pub fn begin(&mut self, id: u32) {
+        self.loans.push_back(Loan { id, waits: 0, whole: false });
+    }
+
+    /// Whether the last payload has begun and not left wholly.
+    pub fn is_open(&self) -> bool {
+        self.loans.back().is_some_and(|loan| !loan.whole)
+    }
+
+    /// A call took `bytes` of the last payload: it has the next number.
+    pub fn took(&mut self, bytes: usize) {
+        let Some(loan) = self.loans.back_mut() else { return };
+        loan.waits += 1;
+        let of = self.first_loan.wrapping_add(self.loans.len() as u32 - 1);
+        self.calls.push_back(Call { of, bytes: bytes as u32, answered: false });
+        self.unanswered += bytes;
+    }
+
+    /// All of the last payload has left, by such calls or others. Returns its name if nothing of it is waited for.
+    pub fn whole(&mut self) -> Option<u32> {
+        let loan = self.loans.back_mut()?;
+        loan.whole = true;
+        let free = loan.is_over().then_some(loan.id);
+        self.forget();
+        free
+    }
+
+    /// The kernel is through with some calls. Puts the names of payloads that are free by that into `free`. Returns of how many calls that was
+    /// news, and their bytes.
+    pub fn answered(&mut self, notice: Notice, free: &mut VecDeque<u32>) -> (usize, usize) {
+        // As distances from the first call, which are short: what lies before it was answered.
+        let [from, to] = notice.calls.map(|call| call.wrapping_sub(self.first_call) as i32);
+        let Ok(to) = usize::try_from(to) else { return (0, 0) };
+        let (from, mut calls, mut bytes) = (usize::try_from(from).unwrap_or(0), 0, 0);
+        for call in self.calls.iter_mut().take(to.saturating_add(1)).skip(from) {
+            if std::mem::replace(&mut call.answered, true) {
+                continue;
+            }
+            calls += 1;
+            bytes += call.bytes as usize;
+            if let Some(loan) = self.loans.get_mut(call.of.wrapping_sub(self.first_loan) as usize) {
+                loan.waits -= 1;
+                if loan.is_over() {
+                    free.push_back(loan.id);
+                }
+            }
+        }
+        self.unanswered -= bytes;
+        self.forget();
+        (calls, bytes)
+    }
+
+    /// Whether the kernel is not through with something.
+    pub fn waits(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    fn forget(&mut self) {
+        while self.calls.front().is_some_and(|call| call.answered) {
+            self.calls.pop_front();
+            self.first_call = self.first_call.wrapping_add(1);
+        }
+        while self.loans.front().is_some_and(Loan::is_over) {
+            self.loans.pop_front();
+            self.first_loan = self.first_loan.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{HashMap, HashSet};
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// So much of the payload that leaves is taken by a call.
+        Take(usize),
+        /// All of it has left; another one begins.
+        Next,
+        /// The kernel is through with some of the calls that wait, from this one on (as a part of them), so many in a row.
+        Answer(f64, u32),
+        /// It says so again of some that it had answered, or of none that there were.
+        Nonsense(u32, u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1usize..100_000).prop_map(Step::Take),
+            2 => Just(Step::Next),
+            3 => (0.0..1.0f64, 1u32..6).prop_map(|(at, n)| Step::Answer(at, n)),
+            1 => (any::<u32>(), 0u32..10).prop_map(|(at, n)| Step::Nonsense(at, n)),
+        ]
+    }
+
+    /// Every call by its number, and which are answered; nothing is ever forgotten.
+    #[derive(Default)]
+    struct Naive {
+        calls: Vec<(u32, usize)>,
+        answered: HashSet<usize>,
+        whole: HashSet<u32>,
+        free: HashSet<u32>,
+    }
+
+    impl Naive {
+        fn newly_free(&mut self) -> HashSet<u32> {
+            let waits: HashSet<u32> =
+                self.calls.iter().enumerate().filter(|(at, _)| !self.answered.contains(at)).map(|(_, (id, _))| *id).collect();
+            let free: HashSet<u32> = self.whole.difference(&waits).copied().collect();
+            let new = free.difference(&self.free).copied().collect();
+            self.free = free;
+            new
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_naive_book(steps in prop::collection::vec(step(), 1..300), start in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()]) {
+            let mut real = Loans { first_call: start, first_loan: start ^ 7, ..Loans::default() };
+            let (mut naive, mut id) = (Naive::default(), 0);
+            let (mut free, mut names) = (VecDeque::new(), HashMap::new());
+            real.begin(id);
+            names.insert(id, ());
+            for step in steps {
+                let mut news = ((0, 0), (0, 0));
+                match step {
+                    Step::Take(n) => {
+                        real.took(n);
+                        naive.calls.push((id, n));
+                    }
+                    Step::Next => {
+                        free.extend(real.whole());
+                        prop_assert!(!real.is_open());
+                        naive.whole.insert(id);
+                        id += 1;
+                        real.begin(id);
+                    }
+                    Step::Answer(at, n) => {
+                        let waiting: Vec<usize> = (0..naive.calls.len()).filter(|c| !naive.answered.contains(c)).collect();
+                        let Some(&first) = waiting.get((at * waiting.len() as f64) as usize) else { continue };
+                        let last = (first + n as usize - 1).min(naive.calls.len() - 1);
+                        let number = |at: usize| start.wrapping_add(at as u32);
+                        news.0 = real.answered(Notice { calls: [number(first), number(last)], copied: false }, &mut free);
+                        for call in (first..=last).filter(|c| naive.answered.insert(*c)) {
+                            news.1 = (news.1.0 + 1, news.1.1 + naive.calls[call].1);
+                        }
+                    }
+                    Step::Nonsense(at, n) => {
+                        // Only what was answered, or is no call, may be named here: else it would be an answer.
+                        let calls = [at, at.wrapping_add(n)];
+                        let names_some = (0..=n).any(|i| {
+                            let at = at.wrapping_add(i).wrapping_sub(start) as usize;
+                            at < naive.calls.len() && !naive.answered.contains(&at)
+                        });
+                        if !names_some {
+                            news.0 = real.answered(Notice { calls, copied: true }, &mut free);
+                        }
+                    }
+                }
+                prop_assert_eq!(news.0, news.1);
+                let freed: HashSet<u32> = free.drain(..).collect();
+                prop_assert_eq!(freed, naive.newly_free());
+                prop_assert_eq!(real.waits(), naive.calls.len() > naive.answered.len());
+                prop_assert!(real.is_open());
+            }
+        }
+    }
+
+    /// What is over takes no memory, also behind what is not.
+    #[test]
+    fn nothing_is_kept() {
+        let (mut loans, mut free) = (Loans { first_call: u32::MAX - 5, ..Loans::default() }, VecDeque::new());
+        for id in 0..100_000u32 {
+            loans.begin(id);
+            loans.took(10);
+            loans.took(10);
+            assert_eq!(loans.whole(), None);
+            let call = (u32::MAX - 5).wrapping_add(2 * id);
+            assert_eq!(loans.answered(Notice { calls: [call, call.wrapping_add(1)], copied: false }, &mut free), (2, 20));
+            assert_eq!(free.pop_front(), Some(id));
+            assert!(loans.calls.is_empty() && loans.loans.is_empty() && !loans.waits());
+        }
+    }
+}
