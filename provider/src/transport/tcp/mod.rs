@@ -443,7 +443,8 @@ impl Tcp {
     /// Tells the endpoint if a connection has something to say.
     fn hand_up(&self, connection: &Connection, events: &mut Vec<Event>) {
         if let Some(version) = connection.foreign_version() {
-            events.push(Event::TurnedAway(format!("{}, which we called: {}", connection.other_end(), versions(version))));
+            let who = format!("{}, which we called: {}", connection.other_end(), versions(version));
+            events.push(Event::TurnedAway(who, Some(Error::Version)));
         }
         if let Some(peer) = connection.speaks() {
             events.push(Event::Peer(peer));
@@ -460,7 +461,7 @@ impl Tcp {
                     if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
                         self.short_of_descriptors = true;
                         let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why));
+                        events.push(Event::TurnedAway(why, None));
                     }
                     break;
                 }
@@ -502,8 +503,8 @@ impl Tcp {
                 }
             }
             Reply::Refused(why) => {
-                let why = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
-                events.push(Event::TurnedAway(format!("{who}: {why}")));
+                let text = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
+                events.push(Event::TurnedAway(format!("{who}: {text}"), Some(why)));
                 self.strangers.remove(&slot);
             }
             _ => _ = self.strangers.remove(&slot),
