@@ -214,12 +214,42 @@ step_suites() {
   release && CONFORMANCE_LIB_DIR=$CARGO_TARGET_DIR/release ci/conformance.sh short --no-build
 }
 
+# measured_between_hosts DIRECTORY: what h1 says of the way to h2 must name its card, and what it keeps must, too.
+measured_between_hosts() {
+  local rustmx=$CARGO_TARGET_DIR/release/rustmx dir=$1 words
+  "$rustmx" tune --quick >"$dir/said" || return
+  for words in "compare --quick" "tune --quick" "tune --quick --json"; do
+    ci/netlab.sh exec h2 "$rustmx" compare --listen 7000 &
+    # Until somebody listens it is refused.
+    # shellcheck disable=SC2086 # several words are wanted
+    timeout 300 bash -c 'until "$@"; do sleep 0.2; done' - ci/netlab.sh exec h1 "$rustmx" $words --to h2:7000 >"$dir/said" 2>"$dir/why" || return
+    wait $! || return
+    grep -q "eth0, MTU 1500" "$dir/said" || return
+    [[ $words != tune* ]] || grep -q '= "eth0, MTU 1500' "$FI_RUSTMX_PROFILE" || return
+    echo "test result: ok. 1 passed; 0 failed; rustmx $words --to h2:7000"
+  done
+  python3 -m json.tool <"$dir/said" >"$dir/why"
+}
+
+# The command from host to host, as the README says it.
+between_hosts() {
+  local dir code=0
+  dir=$(mktemp -d)
+  export NETLAB=command FI_RUSTMX_PROFILE=$dir/profile.toml
+  ci/netlab.sh up --hosts 2 && measured_between_hosts "$dir" || { code=1 && tail -n 20 "$dir/said" "$dir/why"; }
+  ci/netlab.sh down || code=1
+  rm -r "$dir"
+  unset NETLAB FI_RUSTMX_PROFILE
+  return $code
+}
+
 step_netlab() {
   [ "$(id -u)" = 0 ] || skip "needs root: namespaces and virtual cables" || return
   local said
   said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
   ci/netlab.sh self-test || return
   RUSTMX_TEST_NETLAB=$root/ci/netlab.sh cargo test -p rustmx --test network hosts:: || return
+  release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
   mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }

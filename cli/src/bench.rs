@@ -18,6 +18,7 @@ use rustmx::sys::machine;
 use rustmx::{Config, INJECT_MAX};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// What is to be measured, and how thoroughly.
 pub(crate) struct Asked<'a> {
@@ -25,6 +26,8 @@ pub(crate) struct Asked<'a> {
     pub sizes: &'a [usize],
     pub kinds: Vec<Kind>,
     pub rounds: usize,
+    /// From when on no further round begins, if [`FEWEST`] are done; `None`: all rounds, however long they take.
+    pub patience: Option<Duration>,
     /// Few messages a round.
     pub quick: bool,
     /// Which of those that can carry a size.
@@ -53,6 +56,14 @@ struct Bench {
     /// How much longer an empty message takes than on a machine where both processes have a core. Then fewer messages must do: on a
     /// crowded one each waits for the scheduler, and more of them would say no more.
     pace: f64,
+}
+
+/// Rounds of which a median and a spread say something.
+const FEWEST: usize = 4;
+
+/// Whether that many rounds will do, begun then.
+pub(crate) fn enough(done: usize, begun: Instant, patience: Option<Duration>) -> bool {
+    done >= FEWEST && patience.is_some_and(|patience| begun.elapsed() >= patience)
 }
 
 /// Nanoseconds that an empty message and its answer take at most where nothing else runs.
@@ -231,7 +242,11 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let bar = progress((asked.rounds * tasks.len()) as u64);
     let (took, copied) = (vec![Vec::new(); tasks.len()], vec![Vec::new(); asked.sizes.len()]);
     let mut times = Times { took, copied, handover_ns: Vec::new(), empty_ns: Vec::new(), turned: 0 };
+    let begun = Instant::now();
     for number in 1..=asked.rounds {
+        if enough(number - 1, begun, asked.patience) {
+            break;
+        }
         bar.set_message(format!("round {number} of {}", asked.rounds));
         round(&mut bench, asked, &tasks, &mut times, &bar)?;
     }
@@ -257,7 +272,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let all = tasks.iter().zip(times.took).map(|(t, took)| cell(Some(t.kind), named(t), t.size, took));
     let (limits, cells) = all.partition(|c: &Cell| c.way == LIMIT);
     let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took)).collect();
-    let mut results = Results::of(machine(cores, config), asked.rounds, cells, limits);
+    let mut results = Results::of(machine(cores, config), times.empty_ns.len(), cells, limits);
     (results.handover_ns, results.empty_ns) = (times.handover_ns, times.empty_ns);
     (results.missing, results.kernel_copies, results.memcpy) = (missing, copies, memcpy);
     results.unsteady = unsteady(&results);

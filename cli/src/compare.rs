@@ -3,7 +3,7 @@
 use crate::bench::{Asked, measure};
 use crate::kind::{Kind, Lane, State};
 use crate::results::Results;
-use crate::{Failure, environment, heap, listen, network, page, report};
+use crate::{Failure, environment, heap, listen, network, page, partner, report};
 use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
 use rustmx::select::model::Memory;
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["memory", "heap"])]
     pub network: bool,
     /// Measure between this host and another one, where `rustmx compare --listen` waits.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["memory", "heap", "network"])]
+    #[arg(long, value_name = "HOST:PORT", value_parser = partner::place, conflicts_with_all = ["memory", "heap", "network"])]
     pub to: Option<String>,
     /// Wait at this port, or address and port, for one `--to` of another host, and do its part. Anybody who reaches the port may have this
     /// process measure for him: use it on networks that you trust.
@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let heap = heap::find(options.heap.as_deref())?;
     let (kinds, quick) = (kinds(options), options.quick);
-    let asked = Asked { sizes: &sizes, kinds, rounds, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
+    let asked = Asked { sizes: &sizes, kinds, rounds, patience: None, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
     let mut results = measure(&asked, &config)?;
     for kind in results.kinds() {
         judge(&mut results, kind, &config);
@@ -135,7 +135,7 @@ fn far(options: &Options, sizes: &[usize], rounds: usize, config: &Config) -> Re
         named => named,
     };
     let to = options.to.as_deref();
-    let asked = network::Asked { sizes, states, rounds, quick: options.quick, all: true, to };
+    let asked = network::Asked { sizes, states, rounds, patience: None, quick: options.quick, all: true, to };
     let mut results = network::measure(&asked, config)?;
     for kind in results.kinds() {
         results.find_crossovers(kind);

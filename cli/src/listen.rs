@@ -1,14 +1,23 @@
 //! `rustmx compare --listen`: waits for a `rustmx compare --to` or `rustmx tune --to` of another host, and does its part of one measurement.
 
 use crate::Failure;
-use crate::partner::GREETING;
+use crate::partner::{GREETING, line_of, prepare};
 use crate::work::Worker;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a caller may say nothing.
+/// How long a caller may take to greet: the next one waits meanwhile.
+const GREETED: Duration = Duration::from_secs(5);
+
+/// How long a caller may say nothing while nothing is measured.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The longest order, in bytes: the names of a few endpoints.
+const LONGEST_ORDER: u64 = 64 << 10;
 
 /// Where to wait: a port, or an address and a port.
 pub(crate) fn place(text: &str) -> Result<SocketAddr, String> {
@@ -34,18 +43,31 @@ pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
     );
     loop {
         let (stream, from) = listener.accept().map_err(fail)?;
-        let ready = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let ready = prepare(&stream).and_then(|()| stream.set_read_timeout(Some(GREETED)));
         let (Ok(()), Ok(mut out)) = (ready, stream.try_clone()) else { continue };
         let mut orders = BufReader::new(stream);
-        let mut greeting = String::new();
         // No more than a greeting is read of who says something else.
-        let read = std::io::Read::take(&mut orders, 2 * GREETING.len() as u64).read_line(&mut greeting);
-        let known = read.is_ok() && greeting.trim_end() == GREETING;
+        let known = line_of(&mut orders, 2 * GREETING.len() as u64).is_some_and(|said| said == GREETING);
         if out.write_all(format!("{GREETING}\n").as_bytes()).is_err() || !known {
             eprintln!("rustmx: {from} is not the same version of this program, or something else; still waiting");
             continue;
         }
         eprintln!("rustmx: measuring for {from}");
-        return Worker::for_others().serve(false, &mut orders, &mut out);
+        orders.get_ref().set_read_timeout(None).map_err(fail)?;
+        // Who works polls its endpoint and not this connection; a thread of its own sees at once that the caller is gone.
+        let gone = Arc::new(AtomicBool::new(false));
+        // A caller waits for an answer before it says more than this.
+        let (tell, told) = mpsc::sync_channel(4);
+        let seen = gone.clone();
+        std::thread::spawn(move || {
+            while let Some(order) = line_of(&mut orders, LONGEST_ORDER) {
+                if tell.send(order).is_err() {
+                    break;
+                }
+            }
+            seen.store(true, Ordering::Release);
+        });
+        return Worker::for_others(gone).serve(false, std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()), &mut out);
     }
 }

@@ -1,7 +1,7 @@
 //! Measuring a link: protocols between two processes that reach each other by the network, over the loopback interface or from host to host,
 //! beside two plain sockets. Figures and rounds are as in `bench.rs`.
 
-use crate::bench::{cores, longest, machine, progress, unsteady};
+use crate::bench::{cores, enough, longest, machine, progress, unsteady};
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
 use crate::partner::Partner;
@@ -13,6 +13,7 @@ use rustmx::select::record_max_far;
 use rustmx::sys::links::Link;
 use rustmx::{Config, INJECT_MAX};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 /// What is to be measured.
 pub(crate) struct Asked<'a> {
@@ -20,6 +21,8 @@ pub(crate) struct Asked<'a> {
     pub sizes: &'a [usize],
     pub states: &'a [State],
     pub rounds: usize,
+    /// As in [`bench::Asked`](crate::bench::Asked).
+    pub patience: Option<Duration>,
     /// Few messages a round.
     pub quick: bool,
     /// Also what the provider chooses, plain sockets, and rates.
@@ -51,7 +54,12 @@ struct Bench {
     first: Partner,
     second: Partner,
     quick: bool,
+    /// How much longer an empty message takes than where both processes have a core, as in `bench.rs`.
+    pace: f64,
 }
+
+/// Nanoseconds that an empty message takes at most on a slow network where nothing else runs.
+const UNDISTURBED: f64 = 200_000.0;
 
 impl Bench {
     fn open(asked: &Asked, cores: [usize; 2]) -> Result<(Bench, Link, Option<String>), Failure> {
@@ -61,7 +69,7 @@ impl Bench {
             None => Partner::start("second", None)?,
         };
         let addresses = second.addresses();
-        let mut bench = Bench { first, second, quick: asked.quick };
+        let mut bench = Bench { first, second, quick: asked.quick, pace: 1.0 };
         let local = IpAddr::from([127, 0, 0, 1]);
         let longest = asked.sizes.last().copied().unwrap_or(1).max(RATES[RATES.len() - 1]);
         // Each is told the address by which the other one reaches it.
@@ -86,12 +94,13 @@ impl Bench {
 
     fn times(&self, size: usize) -> usize {
         let (time, most) = if self.quick { (400_000, 20) } else { (3_000_000, 100) };
-        (time / (size + 20_000)).clamp(3, most)
+        let times = (time / (size + 20_000)).clamp(3, most);
+        ((times as f64 / self.pace) as usize).max(2)
     }
 
     fn both(&mut self, command: &str) -> Result<String, Failure> {
         self.second.ask(command)?;
-        self.first.ask(command)
+        self.first.ask_beside(command, &mut self.second)
     }
 
     fn ns(&mut self, command: &str) -> Result<f64, Failure> {
@@ -160,10 +169,15 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         .filter(|_| asked.all)
         .flat_map(|size| [(Lane::Chosen.name(), *size, Vec::new()), (LIMIT, *size, Vec::new())]);
     let mut flows: Rates = wanted.collect();
+    let begun = Instant::now();
     for number in 1..=asked.rounds {
+        if enough(number - 1, begun, asked.patience) {
+            break;
+        }
         bar.set_message(format!("round {number} of {} by {link}", asked.rounds));
         let empty = bench.cell(Lane::Only(Way::Inline), 0, 50, State::Reused)? / 2.0;
         let plain = bench.plain(1, 1, 50)? / 2.0;
+        bench.pace = (empty / UNDISTURBED).max(1.0);
         empty_ns.push(empty);
         plain_ns.push(plain);
         for i in 0..tasks.len() {
@@ -200,7 +214,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         Rate { way, size, gb_s: median(&bytes_per_ns), spread: spread(&bytes_per_ns) }
     };
     let run = LinkRun { link: link.to_string(), peer, plain_ns, rates: flows.into_iter().map(rate).collect(), costs: None };
-    let mut results = Results::of(machine(cores, &config), asked.rounds, cells, limits);
+    let mut results = Results::of(machine(cores, &config), empty_ns.len(), cells, limits);
     (results.empty_ns, results.network) = (empty_ns, Some(run));
     results.unsteady = unsteady(&results);
     Ok(results)

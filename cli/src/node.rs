@@ -12,6 +12,7 @@ use rustmx::{
     UserCtx, UserSeg,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory that is never freed: the engine may be told of it without a thought about when its operations end.
 #[derive(Clone, Copy)]
@@ -97,6 +98,8 @@ pub(crate) struct Node {
     ep: EpId,
     cq: CqId,
     av: Arc<AddressVector>,
+    /// Set by somebody else: nothing more will come.
+    end: Option<Arc<AtomicBool>>,
 }
 
 impl Node {
@@ -123,12 +126,21 @@ impl Node {
         domain.ep_bind_av(ep, av.clone())?;
         domain.ep_bind_cq(ep, cq, true, true, true)?;
         domain.ep_enable(ep)?;
-        Ok(Node { domain, ep, cq, av })
+        Ok(Node { domain, ep, cq, av, end: None })
     }
 
     /// Its name, for [`knows`](Self::knows) of the other one.
     pub fn name(&self) -> Result<String, Error> {
         Ok(self.domain.ep_name(self.ep)?.to_string())
+    }
+
+    /// Waiting fails from when this is set on: a receive from anybody does not end because one peer does.
+    pub fn until(&mut self, end: Option<Arc<AtomicBool>>) {
+        self.end = end;
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.load(Ordering::Acquire))
     }
 
     /// Where other hosts reach it, and why there.
@@ -153,6 +165,7 @@ impl Node {
         let args = SendArgs { to, tagged: true, tag: 1, data: None, iov: &iov, ctx: UserCtx(1), flags: None, inject: false };
         loop {
             match self.domain.send(self.ep, &args) {
+                Err(Error::Again) if self.is_over() => return Err(Error::PeerGone),
                 Err(Error::Again) => self.domain.progress(),
                 other => return other,
             }
@@ -165,6 +178,7 @@ impl Node {
         let args = SendArgs { to, tagged: true, tag: 1, data: None, iov: &iov, ctx: UserCtx(3), flags: None, inject: true };
         loop {
             match self.domain.send(self.ep, &args) {
+                Err(Error::Again) if self.is_over() => return Err(Error::PeerGone),
                 Err(Error::Again) => self.domain.progress(),
                 other => return other,
             }
@@ -189,6 +203,7 @@ impl Node {
         while n > 0 {
             match self.domain.cq_read(self.cq, n, &mut |_| {}) {
                 CqRead::Got(k) => n -= k,
+                CqRead::Empty if self.is_over() => return Err(Error::PeerGone),
                 CqRead::Empty => {}
                 CqRead::ErrorPending => {
                     return Err(self.domain.cq_read_error(self.cq).map_or(Error::BadState, |entry| entry.error));

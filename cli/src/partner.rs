@@ -4,8 +4,10 @@
 //! other (Yama's `ptrace_scope` 1 lets it read the child's memory).
 
 use crate::Failure;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, TcpStream};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -28,6 +30,46 @@ pub(crate) const GREETING: &str = concat!("rustmx measures ", env!("CARGO_PKG_VE
 /// How long another host may need for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may take to reach another host, for each of its addresses, and to be greeted by it.
+const REACHED: Duration = Duration::from_secs(10);
+
+/// The longest line that another host may say, in bytes.
+const LONGEST_LINE: u64 = 64 << 10;
+
+/// A connection over which lines are said: they leave at once, and a host that is gone without a word is noticed in ten seconds or so.
+pub(crate) fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
+}
+
+/// The next line of another host, without its end; nothing if there is none, or one that is too long.
+pub(crate) fn line_of(from: &mut impl BufRead, longest: u64) -> Option<String> {
+    let mut line = String::new();
+    let read = from.take(longest).read_line(&mut line);
+    (read.is_ok() && line.pop() == Some('\n')).then_some(line)
+}
+
+/// Where another host waits, as it is written: `HOST:PORT`.
+pub(crate) fn place(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+    let whole = port.is_some_and(|port| port > 0) && (text.matches(':').count() == 1 || text.starts_with('['));
+    whole.then(|| text.to_owned()).ok_or_else(|| "a host and a port, as in node2:7000 or [2001:db8::2]:7000".into())
+}
+
+fn reach(to: &str) -> std::io::Result<TcpStream> {
+    let mut why = std::io::Error::other("it has no address");
+    for address in to.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, REACHED) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => why = e,
+        }
+    }
+    Err(why)
+}
+
 impl Partner {
     /// Starts this program in another role, with a library before all others if one is named.
     pub fn start(role: &'static str, preload: Option<&Path>) -> Result<Partner, Failure> {
@@ -49,15 +91,28 @@ impl Partner {
     pub fn call(to: &str) -> Result<Partner, Failure> {
         let helps = "start `rustmx compare --listen PORT` there, and let the port through the firewall";
         let fail = |e: std::io::Error| format!("nobody answers at {to} ({e}); {helps}");
-        let stream = TcpStream::connect(to).map_err(fail)?;
-        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(fail)?;
-        let mut partner = Partner { who: Who::Remote(BufReader::new(stream)), role: "measure at the other host" };
-        match partner.ask(GREETING)? {
-            said if said == GREETING => Ok(partner),
-            said => {
-                Err(format!("at {to} is not the same version of this program, or something else (it says `{said}`); {helps}"))
+        let stream = reach(to).map_err(fail)?;
+        prepare(&stream).and_then(|()| stream.set_read_timeout(Some(REACHED))).map_err(fail)?;
+        let mut partner = Partner { who: Who::Remote(BufReader::new(stream)), role: "second" };
+        match partner.ask(GREETING) {
+            Ok(said) if said == GREETING => {}
+            Ok(said) => {
+                let said: String = said.chars().take(80).collect();
+                return Err(format!(
+                    "at {to} is not the same version of this program, or something else (it says `{}`); {helps}",
+                    said.escape_debug()
+                ));
+            }
+            Err(_) => {
+                return Err(format!(
+                    "at {to} somebody listens, but does not answer: `rustmx compare --listen` serves one at a time; else {helps}"
+                ));
             }
         }
+        if let Who::Remote(stream) = &partner.who {
+            stream.get_ref().set_read_timeout(Some(PATIENCE)).map_err(fail)?;
+        }
+        Ok(partner)
     }
 
     /// The other host's address, and ours as it sees us.
@@ -82,15 +137,11 @@ impl Partner {
 
     /// The next line it says.
     pub fn hear(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        let read = match &mut self.who {
-            Who::Child(_, out) => out.read_line(&mut line),
-            Who::Remote(stream) => stream.read_line(&mut line),
+        let said = match &mut self.who {
+            Who::Child(_, out) => line_of(out, u64::MAX),
+            Who::Remote(stream) => line_of(stream, LONGEST_LINE),
         };
-        match read {
-            Ok(n) if n > 0 => Ok(line.trim().to_string()),
-            _ => Err(self.gone()),
-        }
+        said.map(|line| line.trim().to_string()).ok_or_else(|| self.gone())
     }
 
     /// Tells it something and returns its answer.
@@ -99,12 +150,26 @@ impl Partner {
         self.hear()
     }
 
+    /// The same, while another one does its part of it and says nothing: if that one is lost, no answer would come.
+    pub fn ask_beside(&mut self, line: &str, other: &mut Partner) -> Result<String, Failure> {
+        self.tell(line)?;
+        let (Who::Child(_, out), Who::Remote(stream)) = (&self.who, &other.who) else { return self.hear() };
+        let mut both = [PollFd::new(out.get_ref(), PollFlags::IN), PollFd::new(stream.get_ref(), PollFlags::IN)];
+        while poll(&mut both, None).is_err() {}
+        // An answer that is there counts, whatever became of the other one.
+        if both[0].revents().is_empty() { Err(other.gone()) } else { self.hear() }
+    }
+
     fn gone(&mut self) -> Failure {
-        let how = match &mut self.who {
-            Who::Child(child, _) => child.wait().map_or_else(|e| e.to_string(), |status| status.to_string()),
-            Who::Remote(_) => "its connection ended, or it did not answer".into(),
-        };
-        format!("the process that was to {} ended early ({how}); what it said on standard error is above", self.role)
+        match &mut self.who {
+            Who::Child(child, _) => {
+                let how = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+                format!("the process `{}` ended early ({how}); what it said on standard error is above", self.role)
+            }
+            Who::Remote(_) => {
+                "the other host's process ended early, or its host is gone, or it did not answer; see what it says there".into()
+            }
+        }
     }
 }
 
@@ -114,5 +179,28 @@ impl Drop for Partner {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports() {
+        for good in ["h2:7000", "192.0.2.1:7000", "[2001:db8::2]:7000", "[fe80::1%eth0]:1"] {
+            assert_eq!(place(good).as_deref(), Ok(good));
+        }
+        for bad in ["h2", "h2:", ":7000", "h2:0", "h2:70000", "2001:db8::2", "2001:db8::2:7000", ""] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lines_of_strangers_end() {
+        let mut said = &b"one\n\ntoo long a line\n"[..];
+        assert_eq!((line_of(&mut said, 8), line_of(&mut said, 8)), (Some("one".into()), Some(String::new())));
+        assert_eq!(line_of(&mut said, 8), None);
+        assert_eq!((line_of(&mut &b"cut off"[..], 100), line_of(&mut &b"\xff\n"[..], 100)), (None, None));
     }
 }

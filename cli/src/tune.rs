@@ -7,7 +7,7 @@ use crate::kind::{Kind, Lane, State, WAYS};
 use crate::report::{percent, time};
 use crate::results::{Cell, Costs, Results};
 use crate::rows::{self, Table};
-use crate::{Failure, environment, far, heap, network, report};
+use crate::{Failure, environment, far, heap, network, partner, report};
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
@@ -18,6 +18,7 @@ use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
 use rustmx::{Config, INJECT_MAX};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Command line.
 #[derive(clap::Args)]
@@ -36,12 +37,17 @@ pub(crate) struct Options {
     pub output: Option<PathBuf>,
     /// Measure the way to another host, where `rustmx compare --listen` waits, and add it to the profile that is in force. Without this, and
     /// without a profile in force, this machine and its loopback interface are measured.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "heap")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = partner::place, conflicts_with = "heap")]
     pub to: Option<String>,
     /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH. Without it nothing is found out about exported memory.
     #[arg(long, value_name = "PATH")]
     pub heap: Option<PathBuf>,
 }
+
+/// Where other programs run, all rounds would take minutes and say no more; a minute is what the user was promised.
+const PATIENCE: Duration = Duration::from_secs(35);
+/// The same for the network.
+const FAR_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Sizes at which two ways differ, but by less than they vary.
 #[derive(Debug, PartialEq, Serialize)]
@@ -104,7 +110,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let heap = heap::find(options.heap.as_deref())?;
     let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
     let rounds = if options.quick { 5 } else { 12 };
-    let asked = Asked { sizes: &sizes, kinds, rounds, quick: options.quick, wanted, limits_from: None, heap };
+    let patience = Some(PATIENCE);
+    let asked = Asked { sizes: &sizes, kinds, rounds, patience, quick: options.quick, wanted, limits_from: None, heap };
     let mut results = measure(&asked, &config)?;
     let model = model(&results, PeerClass::SameHost)?;
     let loopback = measure_link(options.quick, None, &config)?;
@@ -174,7 +181,8 @@ fn measure_link(quick: bool, to: Option<&str>, config: &Config) -> Result<Measur
     let sizes = far_sizes(network::longest_record(config));
     let rounds = if quick { 4 } else { 10 };
     let states = &[State::Reused, State::Fresh];
-    let asked = network::Asked { sizes: &sizes, states, rounds, quick, all: false, to };
+    let patience = Some(FAR_PATIENCE);
+    let asked = network::Asked { sizes: &sizes, states, rounds, patience, quick, all: false, to };
     let mut results = network::measure(&asked, config)?;
     let model = model(&results, PeerClass::Network)?;
     let plain = Config { tcp_ring_size: config.tcp_ring_size, ..Config::default() };

@@ -26,20 +26,29 @@ use crate::kind::{Lane, State};
 use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
 use crate::raw::Raw;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
 use rustmx::select::model::Memory;
 use rustmx::{Addr, Config, mem::remote};
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// # Errors
 /// What went wrong; the process that started this one has lost its partner then.
 pub(crate) fn run(role: &str) -> Result<(), Failure> {
+    // Who polls an endpoint does not see that nobody reads what it says any more.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| format!("cannot ask to end with the process that started this one ({e})"))?;
     match role {
         "probe" => probe(),
-        "first" | "second" => Worker::default().serve(role == "first", &mut std::io::stdin().lock(), &mut std::io::stdout()),
+        "first" | "second" => {
+            let orders = std::io::stdin().lock().lines().map_while(Result::ok);
+            Worker::default().serve(role == "first", orders, &mut std::io::stdout())
+        }
         _ => Err(format!("`{role}` is no role; this command is for `rustmx` itself")),
     }
 }
@@ -94,8 +103,8 @@ pub(crate) struct Worker {
     /// All peers are reached by the network, by an interface if one is named.
     far: Option<Option<String>>,
     raw: Option<Raw>,
-    /// It is told what to do by another host: only what cannot do harm there.
-    remote: bool,
+    /// It is told what to do by another host, only what cannot do harm there, until this is set: then that host is gone.
+    remote: Option<Arc<AtomicBool>>,
 }
 
 /// What another host may ask for: nothing that names a file, or somebody else's address.
@@ -110,20 +119,20 @@ const WINDOW: usize = 16;
 const EARLY: &str = "not opened yet";
 
 impl Worker {
-    /// One that is told by another host.
-    pub fn for_others() -> Worker {
-        Worker { remote: true, ..Worker::default() }
+    /// One that is told by another host, until that is `gone`.
+    pub fn for_others(gone: Arc<AtomicBool>) -> Worker {
+        Worker { remote: Some(gone), ..Worker::default() }
     }
 
-    /// Does what it is told until there is nothing more to be read.
+    /// Does what it is told until there are no more orders.
     ///
     /// # Errors
     /// What went wrong.
-    pub fn serve(&mut self, first: bool, orders: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), Failure> {
-        for line in orders.lines().map_while(Result::ok) {
+    pub fn serve(&mut self, first: bool, orders: impl Iterator<Item = String>, out: &mut dyn Write) -> Result<(), Failure> {
+        for line in orders {
             let mut words = line.split_whitespace();
             let order = words.clone().next().unwrap_or_default();
-            if self.remote && !FROM_AFAR.contains(&order) && line != "raw" {
+            if self.remote.is_some() && !FROM_AFAR.contains(&order) && line != "raw" {
                 return Err(format!("the other host asks for `{order}`, which is not done for others"));
             }
             let answer = match words.next() {
@@ -265,7 +274,8 @@ impl Worker {
                 None => Node::open(&lane.config(&config), lane == Lane::Chosen),
                 Some(iface) => Node::open(&far(&lane.config(&config), iface.as_deref()), lane == Lane::Chosen),
             };
-            let node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
+            let mut node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
+            node.until(self.remote.clone());
             names.push(node.name().map_err(|e| e.to_string())?);
             self.open.push(Open { lane, node, to: Addr::UNSPEC });
         }
@@ -399,7 +409,7 @@ mod tests {
     fn another_host_cannot_ask_for_everything() {
         let asked = |order: &str| {
             let mut said = Vec::new();
-            let done = Worker::for_others().serve(false, &mut order.as_bytes(), &mut said);
+            let done = Worker::for_others(Arc::default()).serve(false, order.lines().map(str::to_owned), &mut said);
             (done, String::from_utf8(said).expect("text"))
         };
         for order in ["open 0 4096 /dev/null\n", "raw 127.0.0.1 22\n", "limit private 1 1 reused\n", "nonsense\n", "\n"] {

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 fn rustmx(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
@@ -252,18 +254,87 @@ fn ways_to_other_hosts_are_compared_with_plain_sockets() {
     assert!(html.contains("two plain sockets") && html.contains("Many messages under way"), "{html}");
 }
 
+/// A process that waits for another host's, what it says further, and its port.
+fn waiting_process() -> (Child, BufReader<ChildStderr>, u16) {
+    let mut waiting = rustmx(&["compare", "--listen", "127.0.0.1:0"]);
+    let mut waiting = waiting.stderr(Stdio::piped()).spawn().expect("starts");
+    let mut told = BufReader::new(waiting.stderr.take().expect("piped"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("says where");
+    let port = line.split("waiting at port ").nth(1).and_then(|r| r.split(' ').next()?.parse().ok());
+    (waiting, told, port.expect("a port"))
+}
+
+/// Whether a process ends, within a time that no busy machine needs.
+fn code_of(mut child: Child) -> Option<i32> {
+    for _ in 0..600 {
+        if let Some(status) = child.try_wait().expect("is ours") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    child.kill().expect("is ours");
+    panic!("still runs, and nobody is at the other end");
+}
+
+/// The processes that one has started.
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let said = std::fs::read_to_string(path).expect("Linux with CONFIG_PROC_CHILDREN");
+    said.split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
+}
+
+/// Whether a process is there, and not only waits for somebody to ask how it ended.
+fn runs(pid: u32) -> bool {
+    let said = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    said.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Each ends when the other one is killed while they measure: who polls an endpoint sees no end there.
+#[test]
+fn who_is_left_alone_in_the_middle_ends() {
+    if cores() < 2 {
+        return println!("skipped: this process may use one core");
+    }
+    for caller_dies in [true, false] {
+        let (mut waiting, mut told, port) = waiting_process();
+        let mut calling = rustmx(&["compare", "--to", &format!("127.0.0.1:{port}")]);
+        let mut calling = calling.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut line = String::new();
+        told.read_line(&mut line).expect("says who calls");
+        assert!(line.contains("measuring for 127.0.0.1"), "{line}");
+        // So that both work; what they do when it comes earlier must be no other.
+        std::thread::sleep(Duration::from_millis(500));
+        if caller_dies {
+            let started = children(calling.id());
+            calling.kill().expect("is ours");
+            calling.wait().expect("is ours");
+            let until = Instant::now() + Duration::from_secs(60);
+            while started.iter().any(|pid| runs(*pid)) {
+                assert!(Instant::now() < until, "what it started still runs");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let left = code_of(waiting);
+            assert!(left.is_some(), "ended by itself");
+        } else {
+            waiting.kill().expect("is ours");
+            waiting.wait().expect("is ours");
+            let mut said = calling.stderr.take().expect("piped");
+            assert_eq!(code_of(calling), Some(1));
+            let mut why = String::new();
+            said.read_to_string(&mut why).expect("text");
+            assert!(why.contains("the other host's process ended early"), "{why}");
+        }
+    }
+}
+
 /// Both ends by a connection, as from host to host; and who says something else is sent away.
 #[test]
 fn a_waiting_process_serves_one_of_another_host() {
     if cores() < 2 {
         return println!("skipped: this process may use one core");
     }
-    let mut waiting = rustmx(&["compare", "--listen", "127.0.0.1:0"]);
-    let mut waiting = waiting.stderr(std::process::Stdio::piped()).spawn().expect("starts");
-    let mut told = std::io::BufReader::new(waiting.stderr.take().expect("piped"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut told, &mut line).expect("says where");
-    let port: u16 = line.split("waiting at port ").nth(1).and_then(|r| r.split(' ').next()?.parse().ok()).expect("a port");
+    let (mut waiting, _told, port) = waiting_process();
     let mut stranger = std::net::TcpStream::connect(("127.0.0.1", port)).expect("called");
     std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.0\r\n\r\n").expect("said");
     let to = format!("127.0.0.1:{port}");

@@ -234,4 +234,25 @@ def table(suites):
         for why, names in left_out.items():
             some = ", ".join(dict.fromkeys(names))
             text += f"* {some}: {why}\n"
-    return text
+    return text + by_network(suites)
+
+
+def by_network(suites):
+    """What is kept of parts that ran with every peer reached by TCP (`--network`)."""
+    rows, failures = [], ""
+    for suite in suites:
+        for part in suite.PARTS:
+            record = read(WORK / "results-network" / suite.NAME / f"{part}.rustmx.json")
+            if not record:
+                continue
+            cells = [suite.NAME, part, *(record["counts"][result] for result in ("pass", "fail", "notrun", "excluded"))]
+            cells += [record["seconds"], record["date"], record["versions"]["rustmx"]]
+            rows.append("| " + " | ".join(str(cell) for cell in cells) + " |\n")
+            late = lambda case: " (time limit)" if "TIMED OUT" in case["detail"] else ""
+            failed = [case["name"] + late(case) for case in record["cases"] if case["result"] == "fail"]
+            failures += folded(f"{suite.NAME} {part}", failed)
+    if not rows:
+        return ""
+    head = "| suite | part | passed | failed | refused | excluded | seconds | date | rustmx |\n|---|---|---:|---:|---:|---:|---:|---|---|\n"
+    note = "A part that took many times what it took in the table above ran on a busy machine: then what spins in turns meets its time limit.\n\n"
+    return "\n## Every peer by TCP (`--network`)\n\n" + note + head + "".join(rows) + (f"\nFailed:\n\n{failures.rstrip()}\n" if failures else "")

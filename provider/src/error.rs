@@ -115,5 +115,13 @@ pub enum Error {
     Unsupported,
 }
 
+impl Error {
+    /// Whether two processes cannot talk because they were set up differently: by key, encryption, or version.
+    pub fn is_of_setup(self) -> bool {
+        use Error::{EncryptionDiffers, KeyDiffers, KeyMissing, KeyUnknown, Version};
+        matches!(self, KeyMissing | KeyUnknown | KeyDiffers | EncryptionDiffers | Version)
+    }
+}
+
 /// Shorthand.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -45,6 +45,10 @@ pub trait LogSink: Send + Sync {
     fn enabled(&self, level: LogLevel, subsystem: LogSubsystem) -> bool;
     /// Shows one sentence, without a newline.
     fn write(&self, level: LogLevel, subsystem: LogSubsystem, text: &str);
+    /// Shows a sentence that must be seen although the log would not show it.
+    fn insist(&self, text: &str) {
+        eprintln!("rustmx: {text}");
+    }
 }
 
 /// A handle on a sink; cheap to clone.
@@ -72,14 +76,14 @@ impl Log {
         }
     }
 
-    /// A mistake in what the user set, without which this process would run: goes to standard error if the log does not show it.
+    /// A mistake in what the user set, without which this process, or this job, would run: goes to standard error if the log does not show it.
     #[cold]
     pub fn insist(&self, text: impl FnOnce() -> String) {
         match &self.0 {
             Some(sink) if sink.enabled(LogLevel::Warn, LogSubsystem::EpCtrl) => {
                 sink.write(LogLevel::Warn, LogSubsystem::EpCtrl, &text());
             }
-            Some(_) => eprintln!("rustmx: {}", text()),
+            Some(sink) => sink.insist(&text()),
             None => {}
         }
     }

@@ -327,6 +327,18 @@ impl Endpoint {
         self.complaints.warn(&self.log, now, text);
     }
 
+    /// The same, of a peer that was lost or refused because of `why`. What ranks of a job must set alike is told also where the log is not
+    /// shown, for the job fails by it and MPIs do not say why; once of each kind, whoever causes it.
+    pub(super) fn complain_of(&mut self, why: Option<Error>, text: impl FnOnce() -> String) {
+        match why.filter(|why| why.is_of_setup() && !self.insisted.contains(why)) {
+            Some(why) => {
+                self.insisted.push(why);
+                self.log.insist(text);
+            }
+            None => self.complain(text),
+        }
+    }
+
     /// Both called at once over the network, and one call is enough. Whether it is ours; else ours is given up.
     fn crosses(&mut self, id: PeerId, own: &Name, from: &Name) -> bool {
         let peer = self.peers.get_mut(id);

@@ -71,7 +71,11 @@ impl Endpoint {
             self.stats.lost += 1;
             let text = || format!("{}; {failed} operations failed", speak());
             // Who comes only to write garbage can do so often.
-            if why == Error::Corrupt { self.complain(text) } else { self.log.warn(text) }
+            match why {
+                Error::Corrupt => self.complain(text),
+                why if why.is_of_setup() => self.complain_of(Some(why), text),
+                _ => self.log.warn(text),
+            }
         } else {
             self.log.info(|| format!("closed: {}", speak()));
         }

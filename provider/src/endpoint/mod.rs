@@ -160,6 +160,8 @@ pub struct Endpoint {
     config: Arc<Config>,
     log: Log,
     complaints: Seldom,
+    /// What was insisted on: once of each kind.
+    insisted: Vec<Error>,
     clock: Clock,
     av: Option<BoundVector>,
     name: Option<Name>,
@@ -200,6 +202,7 @@ impl Endpoint {
             config,
             log,
             complaints: Seldom::default(),
+            insisted: Vec::new(),
             clock,
             av: None,
             name: None,

@@ -317,7 +317,7 @@ impl Endpoint {
                 return usize::from(heard);
             }
             Event::Own => return 0,
-            Event::TurnedAway(who) => self.complain(|| format!("turned away {who}")),
+            Event::TurnedAway(who, why) => self.complain_of(why, || format!("turned away {who}")),
         }
         1
     }

@@ -129,7 +129,8 @@ impl Streams {
                 records += 1;
             }
             while s.sent < s.goal {
-                match fragment(link, self.fragment, id, &s.iov, s.sent, s.goal) {
+                let part = Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent, promised: 0 };
+                match fragment(link, self.fragment, &part) {
                     Ok(len) => s.sent += len,
                     Err(NotSent::Full) => return Ok(records),
                     Err(NotSent::Corrupt) => return Err(Corrupt),
@@ -335,11 +336,11 @@ fn stream_id(header: &Header) -> Result<u32, Corrupt> {
     u32::try_from(header.tag).map_err(|_| Corrupt)
 }
 
-/// Sends what follows the first `sent` bytes of a stream up to `goal`, as much as one record carries. Returns how much that was.
-fn fragment(link: &mut Link, longest: usize, id: u32, iov: &[UserSeg], sent: usize, goal: usize) -> Result<usize, NotSent> {
-    let len = longest.min(goal - sent).min(link.max_payload(Kind::Data));
-    let draft = Draft { iov, skip: sent, len, ..control(Kind::Data, id, sent as u64) };
-    link.send(&draft, Class::Fragment).map(|_| len)
+/// Sends the first bytes of a part of a stream, as many as one record carries. Returns how many that were.
+fn fragment(link: &mut Link, longest: usize, part: &Bulk<'_>) -> Result<usize, NotSent> {
+    let Bulk { id, iov, skip, .. } = *part;
+    let len = longest.min(part.len).min(link.max_payload(Kind::Data));
+    link.send(&Draft { iov, skip, len, ..control(Kind::Data, id, skip as u64) }, Class::Fragment).map(|_| len)
 }
 
 /// Registers the stream that the RTS at the head of the ring announces, with its first fragment.
@@ -412,7 +413,8 @@ impl Protocol for Stream {
         if asked && !wire.link.is_in_place() {
             // All of it goes out now, if the ring has room: nothing is left to be remembered.
             while sent < promise {
-                match fragment(wire.link, wire.streams.fragment, id, msg.iov, sent, promise) {
+                let part = Bulk { id, iov: msg.iov, skip: sent, len: promise - sent, promised: 0 };
+                match fragment(wire.link, wire.streams.fragment, &part) {
                     Ok(len) => sent += len,
                     Err(_) => break,
                 }

@@ -158,7 +158,7 @@ impl Local {
                     // It stays in the backlog; say once why nothing happens.
                     self.short_of_descriptors = true;
                     let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
-                    events.push(Event::TurnedAway(why.into()));
+                    events.push(Event::TurnedAway(why.into(), None));
                     break;
                 }
                 Err(_) => break,
@@ -166,7 +166,8 @@ impl Local {
             self.short_of_descriptors = false;
             let Ok(cred) = socket::peer_cred(&fd) else { continue };
             if !cred.same_user {
-                events.push(Event::TurnedAway(format!("a connection from process {}, which runs as another user", cred.pid)));
+                let who = format!("a connection from process {}, which runs as another user", cred.pid);
+                events.push(Event::TurnedAway(who, Some(Error::Permission)));
                 continue;
             }
             let entry = self.strangers.vacant_entry();
@@ -202,7 +203,7 @@ impl Local {
                     _ => Refusal::Malformed,
                 };
                 turn_away(&fd, why);
-                events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid)));
+                events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid), Some(error)));
             }
             // Nobody wakes, or lends, before it has said hello.
             Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),

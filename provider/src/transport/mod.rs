@@ -328,8 +328,8 @@ pub enum Event {
     Peer(PeerId),
     /// We sent something to ourselves and seemed to sleep.
     Own,
-    /// A caller was turned away; for the log.
-    TurnedAway(String),
+    /// A caller was turned away, and for which error if for one; for the log.
+    TurnedAway(String, Option<Error>),
 }
 
 /// Why a call did not go through.

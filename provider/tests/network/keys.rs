@@ -1,7 +1,7 @@
 //! Who may connect: endpoints with a job's key, with another one, and without; who listens on the way, and who alters what is said.
 
 use crate::common::{Deadline, Event, Msg, Node, Want, attr, pattern, watchdog};
-use crate::scene::{Lines, is_hung_up, network, open, place};
+use crate::scene::{Lines, is_hung_up, network, open, place, quiet};
 use rustmx::config::network::{Secret, SecretFile};
 use rustmx::log::Log;
 use rustmx::sys::clock::Clock;
@@ -131,6 +131,69 @@ fn who_has_another_key_or_none_is_refused() {
             assert!(!said.contains(KEY) && !said.contains(OTHER), "case {i}: {said}");
         }
     }
+}
+
+/// Without a log to be read both sides say why, once of each kind: many ranks, or strangers, do not fill standard error.
+#[test]
+fn what_ranks_set_differently_is_told_without_a_log() {
+    let _dog = watchdog("told", 100);
+    for kinds in [[keyed("", 0), keyed(OTHER, 0)], [near(""), near(OTHER)]] {
+        let ours = if kinds[0].shm == 0 { keyed(KEY, 0) } else { near(KEY) };
+        let (mut b, b_said) = quiet(ours);
+        for kind in &kinds {
+            for _ in 0..8 {
+                let (mut a, a_said) = quiet(kind.clone());
+                let to_b = a.knows(&b);
+                let why = fails(&mut a, &mut b, to_b).error;
+                let said = a_said.all();
+                assert!(said.len() == 1 && said[0].contains(&why.to_string()), "{said:?}");
+            }
+        }
+        let until = Deadline::new(10);
+        while b_said.all().len() < 2 {
+            let _ = b.poll();
+            until.check(|| format!("{:?}", b_said.all()));
+        }
+        let said = b_said.all();
+        let each = [Error::KeyUnknown, Error::KeyDiffers].map(|why| said.iter().filter(|s| s.contains(&why.to_string())).count());
+        assert!(each == [1, 1] && said.len() == 2, "{said:?}");
+    }
+}
+
+/// Another version is told of, too; whoever says nothing sensible is not.
+#[test]
+fn another_version_is_told_without_a_log_and_noise_is_not() {
+    let _dog = watchdog("versions", 60);
+    let (mut node, said) = quiet(network());
+    let until = Deadline::new(30);
+    for text in ["GET / HTTP/1.0\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1\r\n"] {
+        let mut stream = TcpStream::connect(place(&node)).expect("connect");
+        stream.set_nonblocking(true).expect("nonblocking");
+        stream.write_all(text.as_bytes()).expect("said");
+        let mut heard = Vec::new();
+        while !is_hung_up(&mut stream, &mut heard) {
+            let _ = node.poll();
+            until.check(|| "still connected".into());
+        }
+    }
+    assert_eq!(said.all(), Vec::<String>::new());
+    let from = Name::new(host::random() | 1, 0, host::id() ^ 1, None);
+    let hello = Hello::new(from.to_bytes(), node.name().to_bytes(), 24 << 10, 0, [0; 16]);
+    let mut hello = hello.as_bytes().to_vec();
+    // Behind eight bytes by which both know that it is a hello.
+    hello[8..12].copy_from_slice(&999u32.to_le_bytes());
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(place(&node)).expect("connect");
+        stream.set_nonblocking(true).expect("nonblocking");
+        stream.write_all(&hello).expect("hello");
+        let mut heard = Vec::new();
+        while !is_hung_up(&mut stream, &mut heard) {
+            let _ = node.poll();
+            until.check(|| "still connected".into());
+        }
+    }
+    let said = said.all();
+    assert!(said.len() == 1 && said[0].contains("999"), "{said:?}");
 }
 
 /// Nothing of the listener's is told before the proof, not even its name.

@@ -29,6 +29,37 @@ impl Lines {
     }
 }
 
+/// What is told although the log shows nothing.
+#[derive(Default)]
+pub struct Insisted(Mutex<Vec<String>>);
+
+impl LogSink for Insisted {
+    fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+        false
+    }
+
+    fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+        panic!("nobody would see: {text}");
+    }
+
+    fn insist(&self, text: &str) {
+        self.0.lock().expect("lines").push(text.into());
+    }
+}
+
+impl Insisted {
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().expect("lines").clone()
+    }
+}
+
+/// An endpoint of a process whose log is not shown.
+pub fn quiet(config: Config) -> (Node, Arc<Insisted>) {
+    let said = Arc::new(Insisted::default());
+    let domain = Domain::with_clock(Arc::new(config), Log::new(said.clone()), Clock::machine());
+    (Node::enabled(domain, attr()), said)
+}
+
 /// Peers of these endpoints are reached by TCP only.
 pub fn network() -> Config {
     Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..Config::default() }

@@ -496,7 +496,8 @@ impl Tcp {
             return self.hand_up(&first, events);
         }
         if let Some(version) = connection.foreign_version() {
-            events.push(Event::TurnedAway(format!("{}, which we called: {}", connection.other_end(), versions(version))));
+            let who = format!("{}, which we called: {}", connection.other_end(), versions(version));
+            events.push(Event::TurnedAway(who, Some(Error::Version)));
         }
         if let Some(peer) = connection.speaks() {
             events.push(Event::Peer(peer));

@@ -32,7 +32,7 @@ impl Tcp {
                     if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
                         self.short_of_descriptors = true;
                         let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why));
+                        events.push(Event::TurnedAway(why, None));
                     }
                     break;
                 }
@@ -80,8 +80,8 @@ impl Tcp {
                 }
             }
             Reply::Refused(why) => {
-                let why = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
-                events.push(Event::TurnedAway(format!("{who}: {why}")));
+                let text = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
+                events.push(Event::TurnedAway(format!("{who}: {text}"), Some(why)));
                 self.strangers.remove(&slot);
             }
             _ => _ = self.strangers.remove(&slot),
@@ -101,10 +101,8 @@ impl Tcp {
             Some(_) => connection.turn_away(Refusal::NoResources),
             None => {
                 connection.turn_away(Refusal::WrongEndpoint);
-                events.push(Event::TurnedAway(format!(
-                    "{}: a further connection of a pair that there is not",
-                    connection.other_end()
-                )));
+                let why = format!("{}: a further connection of a pair that there is not", connection.other_end());
+                events.push(Event::TurnedAway(why, None));
             }
         }
     }
