@@ -20,7 +20,7 @@
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
-use crate::mem::user::{UserIov, UserSeg, landing_place, scatter_bytes};
+use crate::mem::user::{UserIov, landing_place, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
