@@ -327,6 +327,9 @@ impl Connection {
             return Read::default();
         }
         halves.outgoing.hear(&self.stream);
+        if !halves.outgoing.pieces.is_empty() {
+            self.hand_out(&mut halves);
+        }
         if !self.prove(&mut halves) {
             return Read { any: halves.ended.is_some(), parked: false };
         }

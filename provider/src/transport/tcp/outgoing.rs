@@ -45,15 +45,22 @@ impl Part {
     }
 }
 
+/// What payload is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Posted {
+    /// The message.
+    pub id: u32,
+    /// One of several of a part.
+    pub is_piece: bool,
+}
+
 /// Payload on its way.
 struct Payload {
-    id: u32,
+    name: Posted,
     iov: UserIov,
     sent: usize,
     total: usize,
     offset: u64,
-    /// One of several of a part.
-    is_piece: bool,
 }
 
 /// Our ring, as one connection carries it away.
@@ -156,7 +163,7 @@ impl Outgoing {
         let Bulk { id, iov, skip, len, .. } = bulk;
         self.posted += len;
         let iov = window(iov, skip, len);
-        self.payloads.push_back(Payload { id, iov, sent: 0, total: len, offset: skip as u64, is_piece });
+        self.payloads.push_back(Payload { name: Posted { id, is_piece }, iov, sent: 0, total: len, offset: skip as u64 });
     }
 
     /// Bytes of payload that have not left.
@@ -167,6 +174,8 @@ impl Outgoing {
     /// From now on pieces leave by this connection, and nothing else.
     pub fn become_lane(&mut self) {
         self.lane = Some(Lane::Open);
+        // Nobody listens there to what the kernel is through with.
+        self.zerocopy = ZeroCopy::new(network::ZeroCopy::Never);
     }
 
     /// Nothing is posted any more: says goodbye when all has left.
@@ -212,8 +221,14 @@ impl Outgoing {
     /// The kernel may have said that it is through with what is on loan.
     pub fn hear(&mut self, stream: &Stream) {
         if self.zerocopy.waits() {
-            self.zerocopy.hear(stream.fd(), &mut self.done);
+            let mut free = VecDeque::new();
+            self.zerocopy.hear(stream.fd(), &mut free);
+            free.into_iter().for_each(|name| self.has_left(name));
         }
+    }
+
+    fn has_left(&mut self, name: Posted) {
+        if name.is_piece { &mut self.pieces } else { &mut self.done }.push_back(name.id);
     }
 
     /// Sends what there is, as far as the socket takes it; `news`: also if that is only what we read.
@@ -336,13 +351,11 @@ impl Outgoing {
             if let Some(payload) = self.payloads.front_mut() {
                 payload.sent += len;
                 if payload.sent == payload.total {
-                    // Pieces are never lent.
-                    if payload.is_piece {
-                        self.pieces.push_back(payload.id);
-                    } else if self.zerocopy.is_free(payload.id) {
-                        self.done.push_back(payload.id);
-                    }
+                    let name = payload.name;
                     self.payloads.pop_front();
+                    if self.zerocopy.is_free(name) {
+                        self.has_left(name);
+                    }
                 }
             }
         }
@@ -390,22 +403,22 @@ impl Outgoing {
         let mut bytes = 0;
         for (payload, head) in self.payloads.iter().zip(1..HEADS) {
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
-            let alone = !payload.is_piece && self.zerocopy.considers(len);
+            let alone = self.zerocopy.considers(len);
             if bytes > 0 && (alone || bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
                 break;
             }
             let segments = window(&payload.iov, payload.sent, len);
             let segments = &segments[..segments.len().min(SEGMENTS)];
             let len: usize = segments.iter().map(UserSeg::len).sum();
-            let (id, offset) = (payload.id, payload.offset + payload.sent as u64);
-            let body = Body::Payload { id, offset, len: len as u32 };
+            let (name, offset) = (payload.name, payload.offset + payload.sent as u64);
+            let body = Body::Payload { id: name.id, offset, len: len as u32 };
             self.scratch.fill_bytes(head * FRAME_HEAD, &Frame { consumed, credit, body }.emit());
             self.batch.push(Part::Scratch(head * FRAME_HEAD, FRAME_HEAD));
             self.batch.extend(segments.iter().copied().map(Part::User));
             self.in_batch.push(len);
             bytes += len;
             if alone {
-                self.way = self.zerocopy.way(stream, id, len);
+                self.way = self.zerocopy.way(stream, name, len);
             }
             if alone || payload.sent + len < payload.total {
                 break;

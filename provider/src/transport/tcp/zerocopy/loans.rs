@@ -13,36 +13,41 @@ struct Call {
 }
 
 /// A payload that left, or leaves, by such calls.
-struct Loan {
+struct Loan<N> {
     /// Its name for who posted it.
-    id: u32,
+    id: N,
     /// Calls that are not answered.
     waits: u32,
     /// All of it has left.
     whole: bool,
 }
 
-impl Loan {
+impl<N> Loan<N> {
     fn is_over(&self) -> bool {
         self.whole && self.waits == 0
     }
 }
 
-/// The loans of one connection.
-#[derive(Default)]
-pub(super) struct Loans {
+/// The loans of one connection. `N`: what whoever posts payload calls it.
+pub(super) struct Loans<N> {
     /// The numbers of the first entries.
     first_call: u32,
     first_loan: u32,
     calls: VecDeque<Call>,
-    loans: VecDeque<Loan>,
+    loans: VecDeque<Loan<N>>,
     /// Bytes of calls that are not answered.
     unanswered: usize,
 }
 
-impl Loans {
+impl<N> Default for Loans<N> {
+    fn default() -> Loans<N> {
+        Loans { first_call: 0, first_loan: 0, calls: VecDeque::new(), loans: VecDeque::new(), unanswered: 0 }
+    }
+}
+
+impl<N: Copy> Loans<N> {
     /// Payload `id` begins to leave. It is the last one until it is [whole](Self::whole).
-    pub fn begin(&mut self, id: u32) {
+    pub fn begin(&mut self, id: N) {
         self.loans.push_back(Loan { id, waits: 0, whole: false });
     }
 
@@ -61,7 +66,7 @@ impl Loans {
     }
 
     /// All of the last payload has left, by such calls or others. Returns its name if nothing of it is waited for.
-    pub fn whole(&mut self) -> Option<u32> {
+    pub fn whole(&mut self) -> Option<N> {
         let loan = self.loans.back_mut()?;
         loan.whole = true;
         let free = loan.is_over().then_some(loan.id);
@@ -71,7 +76,7 @@ impl Loans {
 
     /// The kernel is through with some calls. Puts the names of payloads that are free by that into `free`. Returns of how many calls that was
     /// news, and their bytes.
-    pub fn answered(&mut self, notice: Notice, free: &mut VecDeque<u32>) -> (usize, usize) {
+    pub fn answered(&mut self, notice: Notice, free: &mut VecDeque<N>) -> (usize, usize) {
         // As distances from the first call, which are short: what lies before it was answered.
         let [from, to] = notice.calls.map(|call| call.wrapping_sub(self.first_call) as i32);
         let Ok(to) = usize::try_from(to) else { return (0, 0) };

@@ -10,6 +10,7 @@ mod loans;
 #[cfg(test)]
 mod tests;
 
+use super::outgoing::Posted;
 use super::stream::Stream;
 use crate::config::network;
 use crate::sys::clock::Clock;
@@ -96,7 +97,7 @@ impl super::Tcp {
 
 /// A connection that may lend.
 pub(super) struct Lender {
-    loans: Loans,
+    loans: Loans<Posted>,
     /// `None`: it always lends.
     choice: Option<Choice>,
     clock: Clock,
@@ -152,7 +153,7 @@ impl ZeroCopy {
     }
 
     /// How the next `len` bytes of payload `id` are to leave; `None`: copied, and nobody wants to know what that costs.
-    pub fn way(&mut self, stream: &Stream, id: u32, len: usize) -> Option<Way> {
+    pub fn way(&mut self, stream: &Stream, id: Posted, len: usize) -> Option<Way> {
         if let ZeroCopy::Unasked(wanted) = *self {
             *self = ZeroCopy::ask(wanted, stream);
         }
@@ -211,7 +212,7 @@ impl ZeroCopy {
     }
 
     /// Payload `id` has left, all of it. Whether its memory is the application's again.
-    pub fn is_free(&mut self, id: u32) -> bool {
+    pub fn is_free(&mut self, id: Posted) -> bool {
         match self.lender() {
             Some(lender) if lender.loans.is_open() => lender.loans.whole() == Some(id),
             _ => true,
@@ -224,7 +225,7 @@ impl ZeroCopy {
     }
 
     /// Takes the kernel's notices, and puts the names of payloads that are free into `free`.
-    pub fn hear(&mut self, fd: &OwnedFd, free: &mut VecDeque<u32>) {
+    pub fn hear(&mut self, fd: &OwnedFd, free: &mut VecDeque<Posted>) {
         let Some(lender) = self.lender() else { return };
         let (began, mut calls, mut answered, mut copied) = (lender.clock.now(), 0, 0, 0);
         zerocopy::notices(fd, |notice| {

@@ -21,9 +21,13 @@ fn lender(fd: OwnedFd) -> (Outgoing, Stream) {
 }
 
 fn post(outgoing: &mut Outgoing, id: u32, memory: *mut u8, len: usize) {
+    post_as(outgoing, id, memory, len, false);
+}
+
+fn post_as(outgoing: &mut Outgoing, id: u32, memory: *mut u8, len: usize, is_piece: bool) {
     // SAFETY: the tests keep the memory until the kernel is through with it, or see to it that it lets go.
     let seg = unsafe { UserSeg::new(memory, len) };
-    outgoing.post(Bulk { id, iov: &[seg], skip: 0, len, promised: len }, false);
+    outgoing.post(Bulk { id, iov: &[seg], skip: 0, len, promised: len }, is_piece);
 }
 
 /// Reads what is there; what of it the sender wrote too late.
@@ -41,10 +45,16 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
 
 #[test]
 fn memory_is_free_when_it_is_read_and_not_before() {
+    free_when_read(false);
+    free_when_read(true);
+}
+
+fn free_when_read(is_piece: bool) {
     let [a, b] = sockets();
     let (mut outgoing, stream) = lender(a);
     let mut memory = vec![BEFORE; 12 << 20];
-    post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
+    post_as(&mut outgoing, 3, memory.as_mut_ptr(), memory.len(), is_piece);
+    let done = |outgoing: &mut Outgoing| if is_piece { outgoing.pieces.pop_front() } else { outgoing.done.pop_front() };
     outgoing.flush(&stream, false).expect("sent");
     if outgoing.zerocopy.standing() == Some(Standing::Impossible) {
         return;
@@ -52,12 +62,12 @@ fn memory_is_free_when_it_is_read_and_not_before() {
     let (mut got, mut late, mut freed) = (0, 0, false);
     // All that the socket takes has left, and nobody has read it.
     outgoing.hear(&stream);
-    assert!(outgoing.blocked && outgoing.done.is_empty() && outgoing.zerocopy.waits());
+    assert!(outgoing.blocked && outgoing.done.is_empty() && outgoing.pieces.is_empty() && outgoing.zerocopy.waits());
     while got < (12 << 20) {
         assert_eq!(read(&b, &mut got, &mut late), Err(Errno::AGAIN));
         outgoing.flush(&stream, false).expect("sent");
         outgoing.hear(&stream);
-        if let Some(id) = outgoing.done.pop_front() {
+        if let Some(id) = done(&mut outgoing) {
             assert!(id == 3 && !freed);
             freed = true;
             memory.fill(AFTER);
@@ -65,7 +75,7 @@ fn memory_is_free_when_it_is_read_and_not_before() {
     }
     while !freed {
         outgoing.hear(&stream);
-        freed = outgoing.done.pop_front() == Some(3);
+        freed = done(&mut outgoing) == Some(3);
     }
     assert!(late == 0 && !outgoing.zerocopy.waits());
 }
