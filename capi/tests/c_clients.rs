@@ -24,11 +24,19 @@ fn build(name: &str, test: &str, libraries: &[&str]) -> PathBuf {
 
 /// The program says OK and nothing else.
 fn says_ok(command: &mut Command) {
+    says_ok_and(command, &[]);
+}
+
+/// The same, but for lines of ours, in which each of `reasons` occurs, and which all tell one.
+fn says_ok_and(command: &mut Command, reasons: &[&str]) {
     let out = run(command, LIMIT);
     assert!(out.status.success(), "{:?}\n{}", out.status, text(&out));
     // Valgrind does not know userfaultfd(2), answers ENOSYS for it, and says so.
     let said: String = text(&out).lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(said, "OK\n", "{}", text(&out));
+    let (ours, its): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| !reasons.is_empty() && line.starts_with("rustmx: "));
+    assert_eq!(its, ["OK"], "{said}");
+    assert!(reasons.iter().all(|why| ours.iter().any(|line| line.contains(why))), "{said}");
+    assert!(ours.iter().all(|line| reasons.iter().any(|why| line.contains(why))), "{said}");
 }
 
 fn client(name: &str) {
@@ -98,8 +106,15 @@ fn waiting() {
 
 #[test]
 fn keys() {
-    client("keys");
+    says_ok_and(&mut stock(build("keys", "client", &["-lfabric"])), &REFUSED);
 }
+
+/// Who is refused for its key is told on standard error, on both sides: MPI says only that something failed.
+const REFUSED: [&str; 3] = [
+    "the peer has another job's key",
+    "the peer asks for the job's key, and this process has none",
+    "the peer does not know of a job's key",
+];
 
 fn keys_by_network(test: &str) -> Command {
     let mut c = stock(build("keys", test, &["-lfabric"]));
@@ -109,7 +124,7 @@ fn keys_by_network(test: &str) -> Command {
 
 #[test]
 fn keys_are_proved_by_network() {
-    says_ok(&mut keys_by_network("network"));
+    says_ok_and(&mut keys_by_network("network"), &REFUSED);
 }
 
 /// libfabric and we say much meanwhile, and never a key.

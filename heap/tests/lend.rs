@@ -141,10 +141,8 @@ fn who_does_not_map_says_so_once() {
     let _dog = watchdog("does_not_map", 60);
     // The kernel carries them; without it, streams do.
     for cma in [0, 1] {
-        let (mut a, mut b) = pair(
-            config(|c| (c.cma, c.syscall_min, c.eager_max) = (cma, 8 << 10, 4 << 10)),
-            config(|c| (c.cma, c.lend) = (cma, 2)),
-        );
+        let by_no_record = config(|c| (c.cma, c.syscall_min, c.eager_max) = (cma, 8 << 10, 4 << 10));
+        let (mut a, mut b) = pair(by_no_record.clone(), Config { lend: 2, ..by_no_record });
         let messages = exchange(&mut a, &mut b);
         let s = a.stats();
         assert_eq!((s.mapped, s.syscall + s.stream), (0, messages), "{s:?}");
