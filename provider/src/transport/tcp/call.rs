@@ -6,6 +6,8 @@
 //! cannot be waited for by several connections at once: a rank that computes answers none of them for as long as it computes, and
 //! would take the second one for an impostor.
 
+use super::NoCall;
+use crate::error::Error;
 use crate::peer::name::Name;
 use crate::sys::interfaces::{self, Interface, Kind};
 use crate::sys::tcp;
@@ -197,6 +199,20 @@ fn own_links(all: &[Interface]) -> Vec<u32> {
         }
     }
     links
+}
+
+/// Why a call did not go through.
+pub(super) fn refused(why: Errno, name: &Name) -> NoCall {
+    match why {
+        Errno::AGAIN | Errno::INTR | Errno::ADDRNOTAVAIL => NoCall::Later,
+        // A service may start late; an endpoint that was named has been there, so it is gone.
+        Errno::CONNREFUSED | Errno::CONNRESET if name.is_contact() => NoCall::Later,
+        Errno::CONNREFUSED | Errno::CONNRESET => NoCall::Never(Error::Refused),
+        Errno::TIMEDOUT => NoCall::Never(Error::TimedOut),
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::PERM => NoCall::Never(Error::Unreachable),
+        Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
+        _ => NoCall::Never(Error::Refused),
+    }
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
 use crate::wire::hello::PROTOCOL;
-use call::{Call, Stand};
+use call::{Call, Stand, refused};
 use connection::{Connection, Origin};
 use guesses::Guesses;
 use parking_lot::Mutex;
@@ -576,20 +576,6 @@ fn versions(theirs: u32) -> String {
     format!(
         "it speaks version {theirs} of the protocol of rustmx, and this process version {PROTOCOL}; install the same rustmx on all hosts"
     )
-}
-
-/// Why a call did not go through.
-fn refused(why: Errno, name: &Name) -> NoCall {
-    match why {
-        Errno::AGAIN | Errno::INTR | Errno::ADDRNOTAVAIL => NoCall::Later,
-        // A service may start late; an endpoint that was named has been there, so it is gone.
-        Errno::CONNREFUSED | Errno::CONNRESET if name.is_contact() => NoCall::Later,
-        Errno::CONNREFUSED | Errno::CONNRESET => NoCall::Never(Error::Refused),
-        Errno::TIMEDOUT => NoCall::Never(Error::TimedOut),
-        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::PERM => NoCall::Never(Error::Unreachable),
-        Errno::ADDRINUSE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
-        _ => NoCall::Never(Error::Refused),
-    }
 }
 
 /// No peer yet.
