@@ -12,6 +12,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -197,6 +198,20 @@ impl Piece<'_> {
 /// Pieces that one call takes.
 pub const MAX_PIECES: usize = 64;
 
+/// Bytes up to which pieces of our own memory are better sent from one place, and received at one: the kernel needs longer to read a list than we
+/// to copy so little (0.4 of 5.5 µs of a ping-pong).
+pub const FLAT: usize = 512;
+
+/// How many bytes these pieces are, if they are better put together.
+#[inline]
+fn flat(pieces: &[Piece<'_>]) -> Option<usize> {
+    let own = |sum: usize, piece: &Piece<'_>| match piece {
+        Piece::Own(_, _, len) => Some(sum + len).filter(|sum| *sum <= FLAT),
+        Piece::User(_) => None,
+    };
+    pieces.iter().try_fold(0, own)
+}
+
 fn message(pieces: &[Piece<'_>], slices: &mut SmallVec<[libc::iovec; 8]>) -> libc::msghdr {
     slices.extend(pieces.iter().take(MAX_PIECES).filter(|p| !p.is_empty()).map(Piece::slice));
     // SAFETY: a msghdr of zeros is one without name, control data and flags.
@@ -212,7 +227,15 @@ fn count(done: libc::c_long) -> Result<usize, Errno> {
 
 /// Sends as much of the pieces as the socket takes now. `EAGAIN` if it takes nothing.
 pub fn send(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
-    send_with(fd, pieces, 0)
+    let Some(len) = flat(pieces) else { return send_with(fd, pieces, 0) };
+    let (mut bytes, mut at) = ([0; FLAT], 0);
+    for piece in pieces {
+        if let Piece::Own(mem, from, len) = *piece {
+            mem.read_bytes(from, &mut bytes[at..at + len]);
+            at += len;
+        }
+    }
+    send_bytes(fd, &bytes[..len])
 }
 
 /// The same with further flags of send(2). With `MSG_ZEROCOPY` the application's memory is read after the call, too, until the kernel says
@@ -251,6 +274,15 @@ pub fn send_bytes(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// `EAGAIN` if there is nothing.
 pub fn recv_bytes(fd: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0)
+}
+
+/// The same into memory that need not be initialised: what came.
+///
+/// # Errors
+/// `EAGAIN` if there is nothing.
+pub fn recv_into<'a>(fd: &OwnedFd, room: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], Errno> {
+    let ((got, _), _) = rustix::net::recv(fd, room, RecvFlags::DONTWAIT)?;
+    Ok(got)
 }
 
 /// Bytes that the other side's kernel has not acknowledged yet (tcp(7), SIOCOUTQ).

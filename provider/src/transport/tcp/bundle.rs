@@ -359,7 +359,7 @@ impl Connection {
             self.office().lanes.fetch_add(1, Ordering::Relaxed);
         }
         match seen {
-            Seen::Some(any) => return Read { any, parked: carrier.has_more() },
+            Seen::Some(any) => return Read { any, parked: carrier.has_more(), quiet: false },
             Seen::Failed => {
                 bundle.lanes.remove(at).carrier.let_go();
                 bundle.failed();
@@ -373,7 +373,7 @@ impl Connection {
             }
             Seen::Broken(why) => _ = ended.get_or_insert(why),
         }
-        Read { any: true, parked: false }
+        Read { any: true, ..Read::default() }
     }
 
     pub(super) fn look_after_lanes(&self, now: u64) {

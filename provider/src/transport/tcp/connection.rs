@@ -32,6 +32,8 @@ pub(super) struct Read {
     pub any: bool,
     /// There is more, once the engine has read what came before.
     pub parked: bool,
+    /// The endpoint need not be told of anything.
+    pub quiet: bool,
 }
 
 /// The call by which a connection came about.
@@ -72,6 +74,8 @@ pub(super) struct Halves {
     sent_in: u64,
     /// The poller watches for room, too.
     awaits_room: bool,
+    /// It does not watch at all.
+    unwatched: bool,
     /// When it was first seen that something of ours is not answered; 0: it is.
     waits_since: u64,
     /// It is in the list of those that have something to send.
@@ -88,6 +92,15 @@ impl Halves {
         {
             self.outgoing.carry(mine);
         }
+    }
+
+    /// Whether the endpoint is to be told of something.
+    fn speak(&self) -> bool {
+        self.ended.is_some()
+            || self.greeting.is_some()
+            || !self.outgoing.done.is_empty()
+            || !self.incoming.done.is_empty()
+            || self.incoming.has_unseen()
     }
 }
 
@@ -127,6 +140,7 @@ impl Connection {
             ended: None,
             sent_in: 0,
             awaits_room: false,
+            unwatched: false,
             waits_since: 0,
             is_dirty: false,
         };
@@ -232,12 +246,7 @@ impl Connection {
     /// Its peer, if [`hear`](Line::hear) would answer something, or there are records in a ring that the endpoint does not watch.
     pub(super) fn speaks(&self) -> Option<PeerId> {
         let halves = self.halves.lock();
-        let speaks = halves.ended.is_some()
-            || halves.greeting.is_some()
-            || !halves.outgoing.done.is_empty()
-            || !halves.incoming.done.is_empty()
-            || halves.incoming.has_unseen();
-        if speaks { peer_of(self.peer.load(Ordering::Relaxed)) } else { None }
+        if halves.speak() { peer_of(self.peer.load(Ordering::Relaxed)) } else { None }
     }
 
     /// Sends what there is.
@@ -295,14 +304,36 @@ impl Connection {
     pub(super) fn await_room(&self, halves: &mut Halves, on: bool) {
         if halves.awaits_room != on {
             halves.awaits_room = on;
-            self.office.poller.watch_output(self.stream.fd(), self.slot.into(), on);
+            if !halves.unwatched {
+                self.office.poller.watch_output(self.stream.fd(), self.slot.into(), on);
+            }
+        }
+    }
+
+    /// From now on it is read in every turn. Whether that may be: it is in use, and nothing has ended it.
+    pub(super) fn unwatch(&self) -> bool {
+        let mut halves = self.halves.lock();
+        let may = halves.ended.is_none() && peer_of(self.peer.load(Ordering::Relaxed)).is_some();
+        if may && !halves.unwatched {
+            halves.unwatched = true;
+            self.office.poller.remove(self.stream.fd());
+        }
+        may
+    }
+
+    /// The end of that.
+    pub(super) fn watch_again(&self) {
+        let mut halves = self.halves.lock();
+        if std::mem::take(&mut halves.unwatched) && self.office.poller.add(self.stream.fd(), self.slot.into()).is_ok() {
+            let awaits = std::mem::take(&mut halves.awaits_room);
+            self.await_room(&mut halves, awaits);
         }
     }
 
     pub(super) fn come_back(&self, halves: &mut Halves) {
         if !halves.is_dirty {
             halves.is_dirty = true;
-            self.office.dirty.lock().push(self.slot);
+            self.office.is_dirty(self.slot);
         }
         if self.office.asleep.load(Ordering::Relaxed) {
             self.await_room(halves, true);
@@ -331,11 +362,11 @@ impl Connection {
             self.hand_out(&mut halves);
         }
         if !self.prove(&mut halves) {
-            return Read { any: halves.ended.is_some(), parked: false };
+            return Read { any: halves.ended.is_some(), ..Read::default() };
         }
         if !halves.incoming.has_begun() {
             let any = halves.theirs.is_none() && self.take_hello(&mut halves);
-            return Read { any, parked: self.stream.has_more() };
+            return Read { any, parked: self.stream.has_more(), quiet: false };
         }
         match halves.incoming.pump(&self.stream, ready) {
             Ok(any) => {
@@ -343,11 +374,12 @@ impl Connection {
                     self.send(&mut halves, true);
                 }
                 self.hear_of_lanes(&mut halves);
-                Read { any, parked: halves.incoming.is_parked() || self.stream.has_more() }
+                let parked = halves.incoming.is_parked() || self.stream.has_more();
+                Read { any, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
                 halves.ended = Some(error_of(stop));
-                Read { any: true, parked: false }
+                Read { any: true, ..Read::default() }
             }
         }
     }
@@ -496,6 +528,7 @@ impl Line for Connection {
         // The application's memory is its own again.
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
+        halves.unwatched = false;
         self.forget_lanes(&mut halves);
         self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing.zerocopy.take_back(self.stream.fd());

@@ -19,13 +19,15 @@ use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{gather_into, scatter_bytes};
 use crate::shm::layout::LINE;
-use crate::sys::tcp::Piece;
+use crate::sys::tcp::{self, FLAT, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 
 /// Most bytes of records that are guessed.
 const GUESS: usize = 16 << 10;
@@ -239,6 +241,11 @@ impl Incoming {
         };
         self.guesses.turn();
         let guess = self.guess();
+        if let (At::Head(0), Guess::Records { bytes }, Some(fd)) = (self.at, guess, stream.plain())
+            && FRAME_HEAD + bytes <= FLAT
+        {
+            return self.receive_little(fd, FRAME_HEAD + bytes);
+        }
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
         self.name_body(self.body_left(), &mut pieces);
         let named: usize = pieces.iter().map(Piece::len).sum();
@@ -263,6 +270,20 @@ impl Incoming {
         }
         self.settle(guess, got - of_body - of_head);
         Ok(Some((room, got)))
+    }
+
+    /// One call for a head and few lines: they are put where they belong when it is known what they are.
+    fn receive_little(&mut self, fd: &OwnedFd, room: usize) -> Result<Option<(usize, usize)>, Stop> {
+        let mut bytes = [MaybeUninit::uninit(); FLAT];
+        let got = match tcp::recv_into(fd, &mut bytes[..room]) {
+            Ok([]) => return Err(Stop::Ended),
+            Ok(got) => got,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(why) => return Err(why.into()),
+        };
+        let read = self.take(got)?;
+        self.carried.extend_from_slice(&got[read..]);
+        Ok(Some((room, got.len())))
     }
 
     /// `rest` bytes stand where the next body was guessed to belong; its head is read.
@@ -302,39 +323,56 @@ impl Incoming {
 
     /// Reads what was carried.
     fn read_again(&mut self) -> Result<(), Stop> {
-        let mut carried = std::mem::take(&mut self.carried);
-        let mut bytes = &carried[..];
-        while !bytes.is_empty() {
-            if let At::Waiting { .. } = self.at {
-                break;
-            }
-            if let At::Head(got) = self.at {
-                let n = bytes.len().min(FRAME_HEAD - got);
-                self.scratch.fill_bytes(got, &bytes[..n]);
-                bytes = &bytes[n..];
-                self.head_came(n)?;
-                continue;
-            }
-            let n = bytes.len().min(self.body_left());
-            let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
-            self.name_body(n, &mut pieces);
-            let mut placed = 0;
-            for piece in pieces {
-                let part = &bytes[placed..placed + piece.len()];
-                match piece {
-                    Piece::Own(mem, at, _) => mem.fill_bytes(at, part),
-                    Piece::User(seg) => _ = scatter_bytes(&[seg], 0, part),
-                }
-                placed += part.len();
-            }
-            bytes = &bytes[placed..];
-            self.body_came(placed);
+        if self.carried.is_empty() {
+            return Ok(());
         }
+        let mut carried = std::mem::take(&mut self.carried);
+        let read = self.take(&carried)?;
         // The memory serves again.
-        let read = carried.len() - bytes.len();
         carried.drain(..read);
         self.carried = carried;
         Ok(())
+    }
+
+    /// The next bytes are these: puts them where they belong. How many; what is behind them must wait for the engine.
+    fn take(&mut self, all: &[u8]) -> Result<usize, Stop> {
+        let mut bytes = all;
+        while !bytes.is_empty() && !self.is_parked() {
+            let n = if let At::Head(got) = self.at {
+                let n = bytes.len().min(FRAME_HEAD - got);
+                match bytes.first_chunk() {
+                    Some(head) if got == 0 => self.head_is(*head)?,
+                    _ => {
+                        self.scratch.fill_bytes(got, &bytes[..n]);
+                        self.head_came(n)?;
+                    }
+                }
+                n
+            } else {
+                let n = bytes.len().min(self.body_left());
+                let placed = self.place_body(&bytes[..n]);
+                self.body_came(placed);
+                placed
+            };
+            bytes = &bytes[n..];
+        }
+        Ok(all.len() - bytes.len())
+    }
+
+    /// Copies the next bytes of the body to their places. How many.
+    fn place_body(&self, bytes: &[u8]) -> usize {
+        let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
+        self.name_body(bytes.len(), &mut pieces);
+        let mut placed = 0;
+        for piece in pieces {
+            let part = &bytes[placed..placed + piece.len()];
+            match piece {
+                Piece::Own(mem, at, _) => mem.fill_bytes(at, part),
+                Piece::User(seg) => _ = scatter_bytes(&[seg], 0, part),
+            }
+            placed += part.len();
+        }
+        placed
     }
 
     /// `n` further bytes of a head are here.
@@ -346,6 +384,10 @@ impl Incoming {
         }
         let mut bytes = [0; FRAME_HEAD];
         self.scratch.read_bytes(0, &mut bytes);
+        self.head_is(bytes)
+    }
+
+    fn head_is(&mut self, bytes: [u8; FRAME_HEAD]) -> Result<(), Stop> {
         let frame = Frame::parse(bytes).map_err(|_| Stop::Garbage)?;
         let Some(mirror) = &mut self.mirror else { return Err(Stop::Garbage) };
         mirror.hear(&frame);

@@ -24,11 +24,13 @@
 //! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
+//! | `favourite.rs` | who is read without asking |
 //! | `greeting.rs` | hellos as they come |
 //! | `expected.rs` | where payload goes, and which of it is there |
 //! | `bundle.rs`, `lane.rs` | long messages in pieces by several connections |
 //! | `lanes.rs`, `meter.rs` | by how many: as many as were measured to pay |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
+//! | `office.rs` | what they share |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
 //! | `proof.rs` | that both know the job's key |
 //! | `zerocopy/` | payload that the kernel does not copy |
@@ -38,6 +40,7 @@ mod bundle;
 mod call;
 mod connection;
 mod expected;
+mod favourite;
 mod greeting;
 mod guesses;
 mod incoming;
@@ -45,6 +48,7 @@ mod lane;
 mod lanes;
 mod meter;
 mod mirror;
+mod office;
 mod outgoing;
 mod proof;
 #[cfg(test)]
@@ -63,14 +67,14 @@ use crate::log::Log;
 use crate::peer::name::Name;
 use crate::sys::clock::Clock;
 use crate::sys::limits;
-use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
 use crate::wire::hello::PROTOCOL;
 use call::{Call, Stand, refused};
 use connection::{Connection, Origin};
+use favourite::Favourite;
 use guesses::Guesses;
-use parking_lot::Mutex;
+use office::Office;
 pub use proof::Guard;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,7 +83,7 @@ use slab::Slab;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use strangers::Stranger;
 pub use zerocopy::Sums;
@@ -93,10 +97,6 @@ const LOOKS: u64 = 8;
 const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
 const SWEEP_EVERY: u64 = 2_000_000;
-
-/// How often one alone must have spoken before he is listened to without asking, and how often all are asked then.
-const SURE: u32 = 32;
-const ASK_EVERY: u32 = 16;
 
 const LISTENER: u64 = u64::MAX;
 
@@ -117,60 +117,6 @@ pub struct Terms {
     pub zerocopy: ZeroCopy,
 }
 
-/// What the connections of one endpoint share.
-struct Office {
-    poller: Poller,
-    /// Counts the turns of the endpoint.
-    turn: AtomicU64,
-    /// Connections that have something to send.
-    dirty: Mutex<Vec<u32>>,
-    /// Somebody sleeps on the poller: no turn follows by itself.
-    asleep: AtomicBool,
-    /// Milliseconds.
-    patience: u64,
-    /// Of connections that are no more.
-    guesses: Mutex<Guesses>,
-    zerocopies: Mutex<Sums>,
-    zerocopy: ZeroCopy,
-    /// Calls that reached somebody else, and go on.
-    astray: Mutex<Vec<(Name, Call)>>,
-    /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
-    tokens: Mutex<HashMap<u64, u32>>,
-    /// Lanes that there are or were, and bytes that left by them.
-    lanes: AtomicU64,
-    striped: AtomicU64,
-}
-
-impl Office {
-    fn new(patience: u64) -> Result<Office, Errno> {
-        let poller = Poller::new()?;
-        Ok(Office {
-            poller,
-            turn: AtomicU64::new(1),
-            dirty: Mutex::new(Vec::new()),
-            asleep: AtomicBool::new(false),
-            patience,
-            guesses: Mutex::default(),
-            zerocopies: Mutex::default(),
-            zerocopy: ZeroCopy::Auto,
-            astray: Mutex::default(),
-            tokens: Mutex::default(),
-            lanes: AtomicU64::new(0),
-            striped: AtomicU64::new(0),
-        })
-    }
-
-    /// Nanoseconds between looks at the health of connections.
-    fn health_every(&self) -> u64 {
-        HEALTH_EVERY.min(self.patience * 1_000_000 / LOOKS)
-    }
-
-    /// Milliseconds of silence after which a look ends a connection, so that it is not later than the patience says.
-    fn limit(&self) -> u64 {
-        self.patience - self.health_every() / 1_000_000
-    }
-}
-
 /// The network side of one endpoint's door.
 pub struct Tcp {
     office: Arc<Office>,
@@ -188,10 +134,7 @@ pub struct Tcp {
     owing: Vec<(u32, u64)>,
     sweep_at: u64,
     tokens: Vec<u64>,
-    /// Counts looks; who spoke last, and how often nobody else did.
-    looks: u32,
-    speaker: u32,
-    streak: u32,
+    favourite: Favourite,
     health_at: u64,
     short_of_descriptors: bool,
     /// The listener is not watched: there is no place for a caller now.
@@ -205,7 +148,7 @@ impl Tcp {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Office { zerocopy: terms.zerocopy, ..Office::new(terms.patience).map_err(|_| Error::NoResources)? };
+        let office = Office::new(terms.patience, terms.zerocopy).map_err(|_| Error::NoResources)?;
         let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
@@ -223,9 +166,7 @@ impl Tcp {
             owing: Vec::new(),
             sweep_at: 0,
             tokens: Vec::new(),
-            looks: 0,
-            speaker: 0,
-            streak: 0,
+            favourite: Favourite::default(),
             health_at: 0,
             short_of_descriptors: false,
             deaf: false,
@@ -359,10 +300,10 @@ impl Tcp {
 
     /// One turn: sends what was put off, reads what is there. Returns how much there was.
     pub fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
-        self.office.turn.fetch_add(1, Ordering::Relaxed);
+        // Only here: no addition that others take part in.
+        self.office.turn.store(self.office.turn.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let mut work = 0;
-        let dirty = std::mem::take(&mut *self.office.dirty.lock());
-        for slot in dirty {
+        for slot in self.office.take_dirty() {
             if let Some(connection) = self.connection(slot) {
                 connection.flush();
                 self.hand_up(&connection, events);
@@ -393,29 +334,28 @@ impl Tcp {
         if read.any {
             self.owe(connection, now);
         }
-        self.hand_up(connection, events);
+        if !read.quiet {
+            self.hand_up(connection, events);
+        }
         read.any
     }
 
-    /// Reads every connection that has something, and takes calls.
-    ///
-    /// Who alone spoke the last times mostly speaks next: his socket is read without asking, and all are asked now and then.
+    /// Reads every connection that has something, and takes calls; mostly only the favourite.
     pub fn look(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
-        self.looks = self.looks.wrapping_add(1);
-        if self.streak >= SURE
-            && self.strangers.is_empty()
-            && !self.looks.is_multiple_of(ASK_EVERY)
-            && let Some(connection) = self.connection(self.speaker)
-        {
-            return usize::from(self.read(&connection, true, now, events));
+        let mut work = 0;
+        if let Some(connection) = self.favourite.get() {
+            work += usize::from(self.read(&connection, true, now, events));
+            if !self.favourite.asks() && self.strangers.is_empty() {
+                return work;
+            }
         }
         let mut tokens = std::mem::take(&mut self.tokens);
         self.office.poller.ready(&mut tokens);
-        let mut work = 0;
-        match tokens[..] {
-            [] => {}
-            [token] if token == u64::from(self.speaker) => self.streak = self.streak.saturating_add(1),
-            _ => (self.speaker, self.streak) = (tokens[0] as u32, 0),
+        if let Some(slot) = self.favourite.found(&tokens)
+            && !self.office.asleep.load(Ordering::Relaxed)
+            && let Some(connection) = self.connection(slot)
+        {
+            self.favourite.choose(&connection);
         }
         for &token in &tokens {
             work += 1;
@@ -479,9 +419,9 @@ impl Tcp {
     /// soon as there is room.
     pub fn arm(&mut self) {
         self.office.asleep.store(true, Ordering::Relaxed);
+        self.favourite.dismiss();
         self.pay_all(true);
-        let dirty = self.office.dirty.lock().clone();
-        dirty.into_iter().filter_map(|slot| self.connection(slot)).for_each(|connection| connection.lie_down());
+        self.office.dirty().into_iter().filter_map(|slot| self.connection(slot)).for_each(|connection| connection.lie_down());
     }
 
     /// Nobody sleeps any more: turns follow.

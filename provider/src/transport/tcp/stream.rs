@@ -42,6 +42,11 @@ impl Stream {
         }
     }
 
+    /// The socket, if what is on it is what is above, byte by byte.
+    pub fn plain(&self) -> Option<&OwnedFd> {
+        if self.is_encrypted() { None } else { Some(&self.fd) }
+    }
+
     /// As [`tcp::recv`]; `EBADMSG` if it was altered on the way.
     pub fn recv(&self, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
         match self.session.get() {

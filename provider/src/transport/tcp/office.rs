@@ -1,0 +1,92 @@
+//! What the connections of one endpoint share.
+
+use super::call::Call;
+use super::guesses::Guesses;
+use super::zerocopy::Sums;
+use super::{HEALTH_EVERY, LOOKS};
+use crate::config::network::ZeroCopy;
+use crate::peer::name::Name;
+use crate::sys::poller::Poller;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the connections of one endpoint share.
+pub(super) struct Office {
+    pub poller: Poller,
+    /// Counts the turns of the endpoint.
+    pub turn: AtomicU64,
+    /// Connections that have something to send, and whether there are any.
+    dirty: Mutex<Vec<u32>>,
+    has_dirty: AtomicBool,
+    /// Somebody sleeps on the poller: no turn follows by itself.
+    pub asleep: AtomicBool,
+    /// Milliseconds.
+    pub patience: u64,
+    /// Of connections that are no more.
+    pub guesses: Mutex<Guesses>,
+    pub zerocopies: Mutex<Sums>,
+    pub zerocopy: ZeroCopy,
+    /// Calls that reached somebody else, and go on.
+    pub astray: Mutex<Vec<(Name, Call)>>,
+    /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
+    pub tokens: Mutex<HashMap<u64, u32>>,
+    /// Lanes that there are or were, and bytes that left by them.
+    pub lanes: AtomicU64,
+    pub striped: AtomicU64,
+}
+
+impl Office {
+    pub fn new(patience: u64, zerocopy: ZeroCopy) -> Result<Office, Errno> {
+        let poller = Poller::new()?;
+        Ok(Office {
+            poller,
+            turn: AtomicU64::new(1),
+            dirty: Mutex::default(),
+            has_dirty: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            patience,
+            guesses: Mutex::default(),
+            zerocopies: Mutex::default(),
+            zerocopy,
+            astray: Mutex::default(),
+            tokens: Mutex::default(),
+            lanes: AtomicU64::new(0),
+            striped: AtomicU64::new(0),
+        })
+    }
+
+    /// This one has something to send.
+    pub fn is_dirty(&self, slot: u32) {
+        let mut dirty = self.dirty.lock();
+        dirty.push(slot);
+        self.has_dirty.store(true, Ordering::Release);
+    }
+
+    /// Who has something to send.
+    pub fn dirty(&self) -> Vec<u32> {
+        self.dirty.lock().clone()
+    }
+
+    /// The same, and nobody has any more.
+    pub fn take_dirty(&self) -> Vec<u32> {
+        // In most turns nobody: one load.
+        if !self.has_dirty.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut dirty = self.dirty.lock();
+        self.has_dirty.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *dirty)
+    }
+
+    /// Nanoseconds between looks at the health of connections.
+    pub fn health_every(&self) -> u64 {
+        HEALTH_EVERY.min(self.patience * 1_000_000 / LOOKS)
+    }
+
+    /// Milliseconds of silence after which a look ends a connection, so that it is not later than the patience says.
+    pub fn limit(&self) -> u64 {
+        self.patience - self.health_every() / 1_000_000
+    }
+}
