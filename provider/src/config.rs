@@ -112,6 +112,8 @@ table! {
         share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
+        /// Whether messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send); never: as the table says.
+        adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.

@@ -23,6 +23,8 @@ pub struct Message<'a> {
     pub len: usize,
     /// The number of the memory in which all of it lies, if that was lent to the peer; else 0.
     pub lent: u32,
+    /// If it is copied once: the receiver is asked how long that takes.
+    pub timed: bool,
 }
 
 /// What a finished send needs for its completion.

@@ -215,7 +215,10 @@ impl Desk<'_> {
     #[inline(never)]
     fn copied(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<(), Corrupt> {
         if header.kind == Kind::Fin {
-            let Finished { req, unmapped } = peer.copies.on_fin(header)?;
+            let Finished { req, unmapped, told } = peer.copies.on_fin(header)?;
+            if let Some(told) = told {
+                peer.habits.told(told.len, told.from_cache);
+            }
             if let Some(total) = unmapped {
                 peer.tally.came_back(total, true, Back::Unmapped);
             }

@@ -75,6 +75,11 @@ pub(super) fn why_unlent(why: Unlent) -> String {
         Unlent::Scattered => "they lay in several places, not in one mapping".into(),
         Unlent::NotHanded => "no descriptor of their memory could be had or handed over".into(),
         Unlent::ReadOnly => "the peer may only read that memory".into(),
+        Unlent::Rewritten => {
+            "receivers do not find such messages in their own caches, for they are rewritten, and so the ring is quicker \
+             (FI_RUSTMX_ADAPT)"
+                .into()
+        }
         Unlent::Memory(NotLendable::Unwatched) => {
             let why = own::unwatched().unwrap_or_default();
             format!("{outside}, and no other memory is lent: {why}")

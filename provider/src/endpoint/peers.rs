@@ -15,6 +15,7 @@ use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::Copies;
 use crate::protocol::stream::Streams;
 use crate::request::SendReq;
+use crate::select::habit::Habits;
 use crate::transport::link::Link;
 use crate::transport::{Handed, Line, Reach};
 use crate::types::{Addr, PeerId};
@@ -73,6 +74,8 @@ pub(super) struct Peer {
     pub held: usize,
     /// What went to it, and how.
     pub tally: Tallies,
+    /// What it told of copies.
+    pub habits: Habits,
     /// Why the kernel does not copy, once it has refused.
     pub refusal: Option<String>,
     /// The memory of ours that it was handed.
@@ -109,6 +112,7 @@ impl Peer {
             last_active: 0,
             held: 0,
             tally: Tallies::default(),
+            habits: Habits::default(),
             refusal: None,
             handed: Handout::new(),
             addr: (u64::MAX, Addr::UNSPEC),

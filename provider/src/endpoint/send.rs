@@ -14,6 +14,7 @@ use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::engines::help_from;
+use crate::select::habit::Turn;
 use crate::select::{Pick, Selection};
 use crate::transport::Door;
 use crate::transport::link::Corrupt;
@@ -99,7 +100,7 @@ impl Waiting {
 
     fn message(&self) -> Message<'_> {
         let Waiting { tagged, tag, data, len, .. } = *self;
-        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0 }
+        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, timed: false }
     }
 }
 
@@ -163,18 +164,33 @@ fn start_longer(
     Ok(started)
 }
 
-/// The way of a message, or that of messages in lent memory and its number there, if it can be lent.
-#[inline]
-fn or_lent(pick: Pick, selection: &Selection, len: usize, lend: impl FnOnce() -> u32) -> (Pick, u32) {
-    if pick.proto != ProtoId::Inline
-        && let Some(other) = selection.choose_lent(len)
-    {
-        let number = lend();
-        if number != 0 {
-            return (other, number);
+/// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
+/// these depends on whose cache it is in, by what the peer told of the last ones.
+#[inline(never)]
+fn or_lent(
+    pick: Pick,
+    selection: &Selection,
+    door: Option<&mut (dyn Door + 'static)>,
+    terms: Terms,
+    peer: &mut Peer,
+    msg: &mut Message<'_>,
+) -> Pick {
+    let Some(other) = selection.choose_lent(msg.len) else { return pick };
+    msg.lent = lend(door, terms, peer, msg.iov);
+    if msg.lent == 0 {
+        return pick;
+    }
+    if selection.by_habit().contains(&msg.len) {
+        match peer.habits.turn(msg.len) {
+            Turn::Once { tells } => msg.timed = tells,
+            Turn::Ring => {
+                msg.lent = 0;
+                peer.tally.note_unlent(Some(Unlent::Rewritten));
+                return pick;
+            }
         }
     }
-    (pick, 0)
+    other
 }
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
@@ -247,16 +263,26 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
-        let mut msg = Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len, lent: 0 };
+        let mut msg = Message {
+            tagged: args.tagged,
+            tag: args.tag,
+            data: args.data,
+            iov: args.iov,
+            bytes: &[],
+            len,
+            lent: 0,
+            timed: false,
+        };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
         if !peer.backlog.is_empty() {
             return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
         }
         let table = table(&self.selection, &self.far, peer);
-        let lend = || lend(self.door.as_deref_mut(), self.terms, peer, args.iov);
-        let (pick, lent) = or_lent(table.choose(len, copy), table, len, lend);
-        msg.lent = lent;
+        let mut pick = table.choose(len, copy);
+        if pick.proto != ProtoId::Inline {
+            pick = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, &mut msg);
+        }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
         match start(pick, &mut peer.tally, &mut wire, &msg, &req) {
@@ -332,11 +358,11 @@ impl Endpoint {
         {
             let mut msg = message.message();
             let table = table(&self.selection, &self.far, peer);
-            let lend = || lend(self.door.as_deref_mut(), self.terms, peer, &message.iov);
             // A payload of its own is that of a call that gave its buffer back.
-            let pick = table.choose(message.len, !message.bytes.is_empty());
-            let (pick, lent) = or_lent(pick, table, message.len, lend);
-            msg.lent = lent;
+            let mut pick = table.choose(message.len, !message.bytes.is_empty());
+            if pick.proto != ProtoId::Inline {
+                pick = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, &mut msg);
+            }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
             match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {

@@ -71,6 +71,8 @@ pub(super) enum Unlent {
     NotHanded,
     /// The peer may not write there.
     ReadOnly,
+    /// The receiver does not find such messages in its own cache.
+    Rewritten,
     /// Of its memory peers know nothing.
     Memory(NotLendable),
 }

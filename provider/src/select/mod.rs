@@ -10,11 +10,13 @@
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
+//! | `habit.rs` | of lent memory, where the better way depends on who has the source in his cache |
 //! | `network.rs` | the same for peers on other hosts: a table for each link |
 //! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
 
 pub mod engines;
+pub mod habit;
 pub mod model;
 pub mod network;
 mod plan;
@@ -34,6 +36,7 @@ use crate::types::{MAX_MSG, ProtoId};
 use crate::wire::header::HEAD;
 use model::{Case, Memory, Model, PeerClass, Source};
 use std::fmt;
+use std::ops::Range;
 
 /// One row: sizes from `from` up to and including `up_to` go by `proto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +144,8 @@ pub struct Selection {
     /// How many the first are.
     plain: usize,
     worth: Worth,
+    /// Sizes in lent memory of which a habit decides.
+    by_habit: Range<usize>,
 }
 
 /// Most payload that one record may carry, for a configured ring size.
@@ -187,7 +192,15 @@ impl Selection {
         let inline_below = rows.first().filter(|r| r.proto == ProtoId::Inline).map_or(0, |r| r.up_to + 1);
         let plain = rows.iter().filter(|r| !r.lent).count();
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
-        Selection { inline_below, lent_from, rows, plain, worth }
+        let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
+        let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
+        Selection { inline_below, lent_from, rows, plain, worth, by_habit }
+    }
+
+    /// Sizes of messages in lent memory of which a peer's habit ([`habit::Habits`]) is asked before the row counts.
+    #[inline]
+    pub fn by_habit(&self) -> Range<usize> {
+        self.by_habit.clone()
     }
 
     /// The protocol for a message of `len` bytes; `at_once`: a short one (`INJECT_MAX`), whose buffer is the caller's again when the

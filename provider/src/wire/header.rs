@@ -90,7 +90,7 @@ const RULES: [Option<Rule>; 16] = {
     rules[Kind::Atomic as usize] = Some(Rule { kind: Kind::Atomic, flags: flag::LAST, len: (0, u16::MAX) });
     rules[Kind::Event as usize] = Some(Rule { kind: Kind::Event, flags: MEMORY | flag::READ, len: (0, 0) });
     rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST, len: (0, u16::MAX) });
-    rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE, len: (0, PIECES_BYTES) });
+    rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE | flag::TIMED, len: (0, PIECES_BYTES) });
     rules[Kind::Accept as usize] = Some(Rule { kind: Kind::Accept, flags: 0, len: (0, PIECES_BYTES) });
     rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN | flag::RECALLED, len: (0, 0) });
     rules[Kind::Fin as usize] = Some(Rule { kind: Kind::Fin, flags: flag::UNMAPPED, len: (0, 0) });
@@ -113,6 +113,8 @@ pub mod flag {
     pub const READ: u8 = 8;
     /// A DONE: it is about no message, but about lent memory of this number, which no later record names.
     pub const RECALLED: u8 = 4;
+    /// An OFFER: its sender asks how long the copy takes.
+    pub const TIMED: u8 = 4;
     /// A CTS or DONE: the kernel does not let its sender reach our memory.
     pub const FORBIDDEN: u8 = 8;
     /// A FIN: its sender could not map the memory that we lent.

@@ -49,8 +49,8 @@ use means::{Engines, Loans};
 use pace::Pace;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
-pub use sender::Finished;
 use sender::Offered;
+pub use sender::{Finished, Told};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -76,6 +76,7 @@ pub struct Said {
     lent: u32,
     words: [u64; 2 * MAX_PIECES],
     count: usize,
+    timed: bool,
 }
 
 impl Said {
@@ -86,8 +87,8 @@ impl Said {
 
 /// A control record to be written.
 enum Note {
-    /// All is here; whether what was lent could not be mapped.
-    Fin(u32, bool),
+    /// All is here; whether what was lent could not be mapped; how long the copy took, if that was asked and is known ([`pace`]).
+    Fin(u32, bool, u64),
     Done(u32, u32, bool),
     Accept(u32, u64),
     /// The message must come as a stream; whether the kernel forbids everything else.
@@ -335,7 +336,7 @@ impl Copies {
             let bit = |on, flag| if on { flag } else { 0 };
             let (mut body, mut bytes) = ([0; 2], Default::default());
             let (kind, tag, data, flags) = match *note {
-                Note::Fin(id, unmapped) => (Kind::Fin, id.into(), 0, bit(unmapped, flag::UNMAPPED)),
+                Note::Fin(id, unmapped, ns) => (Kind::Fin, id.into(), ns, bit(unmapped, flag::UNMAPPED)),
                 Note::Done(id, chunks, forbidden) => (Kind::Done, id.into(), chunks.into(), bit(forbidden, flag::FORBIDDEN)),
                 Note::Decline(id, wanted, forbidden) => (Kind::Cts, id.into(), wanted as u64, bit(forbidden, flag::FORBIDDEN)),
                 Note::Accept(id, number) => {
@@ -404,7 +405,7 @@ impl Protocol for Single {
         let bytes = emit_pieces(&pieces);
         let draft = Draft {
             kind: Kind::Offer,
-            flags: flags_of(msg),
+            flags: flags_of(msg) | if msg.timed { flag::TIMED } else { 0 },
             tag: msg.tag,
             data: msg.data.unwrap_or(0),
             body: Offer { total: msg.len as u64, id, lent: msg.lent }.emit(),
@@ -423,7 +424,10 @@ impl Protocol for Single {
         let total = usize::try_from(total).map_err(|_| Corrupt)?;
         let mut words = [0; 2 * MAX_PIECES];
         let count = wire.link.payload_words(header, &mut words);
-        Ok(Announced { env: envelope_of(header, total), body: Said { id, lent, words, count } })
+        Ok(Announced {
+            env: envelope_of(header, total),
+            body: Said { id, lent, words, count, timed: header.flags & flag::TIMED != 0 },
+        })
     }
 
     fn place(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>, req: &RecvReq) -> Result<Placed, Corrupt> {
@@ -445,7 +449,7 @@ pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delive
 
 pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
     if wire.copies.rx.remove(&id).is_some() {
-        wire.copies.notes.push_back(Note::Fin(id, false));
+        wire.copies.notes.push_back(Note::Fin(id, false, 0));
     }
 }
 

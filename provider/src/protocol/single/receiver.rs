@@ -57,6 +57,8 @@ pub(super) struct Coming {
     pub loan: Option<Loan>,
     /// The peer lived after this time.
     pub since: u64,
+    /// The sender asks how long the copy takes.
+    pub timed: bool,
     pub state: State,
 }
 
@@ -98,18 +100,19 @@ impl Copies {
             (None, None) => return Ok(false),
         };
         let engine = means.engine();
-        let begun = self.clock.as_ref().filter(|_| wanted >= TELLING).map(Clock::now);
+        let begun = self.clock.as_ref().filter(|_| wanted >= TELLING || body.timed).map(Clock::now);
         if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
             return Ok(false);
         }
         let mapped = loan.is_some();
-        if let (Some(begun), Some(clock)) = (begun, &self.clock) {
-            self.pace.saw(wanted, clock.now() - begun, mapped, false);
+        let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
+        if wanted >= TELLING {
+            self.pace.saw(wanted, ns, mapped, false);
         }
         let unmapped = body.lent != 0 && !mapped;
         self.fetched += wanted as u64;
         self.past_caches += engine.past_caches(wanted);
-        self.notes.push_back(Note::Fin(body.id, unmapped));
+        self.notes.push_back(Note::Fin(body.id, unmapped, if body.timed { ns } else { 0 }));
         self.write_notes(link, None)?;
         Ok(true)
     }
@@ -277,7 +280,7 @@ impl Copies {
         if wanted == 0 {
             let unmapped = coming.is_unmapped();
             self.rx.remove(&id);
-            self.notes.push_back(Note::Fin(id, unmapped));
+            self.notes.push_back(Note::Fin(id, unmapped, 0));
             return Some(Received { req, env, placed: 0 });
         }
         coming.state =
@@ -330,8 +333,10 @@ impl Copies {
     pub(super) fn finish(&mut self, id: u32, ended: &mut Ended) {
         let Some(coming) = self.rx.remove(&id) else { return };
         let unmapped = coming.is_unmapped();
-        let Coming { env, state: State::Copying(c), .. } = coming else { return };
-        self.notes.push_back(Note::Fin(id, unmapped));
+        let Coming { env, timed, state: State::Copying(c), .. } = coming else { return };
+        // Both copied because one would take long: it is not in the cache of this one. Else nobody looked at the clock.
+        let ns = if timed && c.stage != Stage::Alone(c.wanted) { u64::MAX } else { 0 };
+        self.notes.push_back(Note::Fin(id, unmapped, ns));
         ended.received.push(Received { placed: c.wanted, req: c.req, env });
     }
 
@@ -352,7 +357,9 @@ impl Copies {
         }
         match self.rx.entry(body.id) {
             Entry::Occupied(_) => return Err(Corrupt),
-            Entry::Vacant(v) => v.insert(Coming { env, from, lent: body.lent != 0, loan, since: self.since, state }),
+            Entry::Vacant(v) => {
+                v.insert(Coming { env, from, lent: body.lent != 0, loan, since: self.since, timed: body.timed, state })
+            }
         };
         Ok(body.id)
     }

@@ -1,6 +1,7 @@
 //! The sender of offered messages: it copies from the back what the receiver shares out.
 
 use super::means::{Loan, Means, is_fresh};
+use super::pace::is_from_cache;
 use super::{Copies, Note, PAGE, Returned};
 use crate::mem::engine::Engine;
 use crate::mem::remote::NoAccess;
@@ -43,6 +44,17 @@ pub struct Finished {
     pub req: SendReq,
     /// Its bytes, if it was offered in memory that the receiver turned out to be unable to map.
     pub unmapped: Option<usize>,
+    /// What it told of how it was copied.
+    pub told: Option<Told>,
+}
+
+/// What a receiver tells of a copy out of lent memory, if it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Bytes of the message.
+    pub len: usize,
+    /// So quickly that the receiver has found it in its own cache.
+    pub from_cache: bool,
 }
 
 impl Part {
@@ -129,7 +141,10 @@ impl Copies {
         let Offered { total, req, lent, .. } = self.tx.remove(&id).ok_or(Corrupt)?;
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
-        Ok(Finished { req, unmapped })
+        // Only of what it found in mapped memory.
+        let told = (lent && unmapped.is_none() && header.data != 0)
+            .then(|| Told { len: total, from_cache: is_from_cache(total, header.data) });
+        Ok(Finished { req, unmapped, told })
     }
 
     /// The receiver wants a message as a stream: `None` if this is not one of those offered.

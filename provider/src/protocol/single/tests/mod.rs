@@ -32,6 +32,8 @@ struct Side {
     copies: Copies,
     pool: Pool,
     sent: Vec<usize>,
+    /// Bytes of which the other side told how it copied them, for each of those.
+    told: Vec<Option<usize>>,
     received: Vec<Received>,
     held: Vec<(u32, Envelope)>,
     /// Bytes that this side copied.
@@ -83,6 +85,7 @@ fn sides(share_min: usize) -> (Side, Side) {
             copies,
             pool: Pool::default(),
             sent: Vec::new(),
+            told: Vec::new(),
             received: Vec::new(),
             held: Vec::new(),
             moved: 0,
@@ -118,7 +121,7 @@ fn lend(from: &mut Side, to: &mut Side, how: Lent) {
 }
 
 fn message(tag: usize, iov: &[UserSeg]) -> Message<'_> {
-    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0 }
+    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, timed: false }
 }
 
 impl Side {
@@ -163,7 +166,11 @@ impl Side {
                 }
             }
             Kind::Accept => self.copies.on_accept(&self.link, &header)?,
-            Kind::Fin => self.sent.push(self.copies.on_fin(&header)?.req.ctx.0),
+            Kind::Fin => {
+                let Finished { req, told, .. } = self.copies.on_fin(&header)?;
+                self.sent.push(req.ctx.0);
+                self.told.push(told.map(|told| told.len));
+            }
             Kind::Done => {
                 let mut ended = Ended::default();
                 self.copies.on_done(&header, &mut ended)?;

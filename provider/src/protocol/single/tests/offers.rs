@@ -83,3 +83,28 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
     until_received(&mut a, &mut b, 1);
     assert!(from == to && b.moved == 0 && !a.copies.is_refused());
 }
+
+#[test]
+fn who_is_asked_tells_how_long_a_copy_took() {
+    let told = |how, timed, share_min, posted: bool| {
+        let (mut a, mut b) = sides(share_min);
+        b.copies.set_clock(Clock::machine(), [0; 2]);
+        lend(&mut a, &mut b, how);
+        let (iov, mut to) = ([a.arena.memory.as_user(0, 40_000)], vec![0; 40_000]);
+        b.posted.push(posted.then(|| want(0, &[of_slice(&mut to)])));
+        Single::start(&mut a.wire(), &Message { lent: 1, timed, ..message(0, &iov) }, &req(0)).expect("offered");
+        let mut late = (!posted).then(|| want(0, &[of_slice(&mut to)]));
+        while a.sent.is_empty() {
+            while b.drain().expect("sound") {}
+            late = late.and_then(|req| b.receive_held(0, req));
+            b.push();
+            while a.drain().expect("sound") {}
+            a.push();
+        }
+        a.told[0]
+    };
+    assert_eq!(told(Lent::ToRead, true, usize::MAX, true), Some(40_000));
+    assert_eq!(told(Lent::ToRead, false, usize::MAX, true), None, "nobody asked");
+    assert_eq!(told(Lent::ToRead, true, usize::MAX, false), None, "nobody looked at the clock");
+    assert_eq!(told(Lent::ToWrite, true, 1, true), Some(40_000), "both copied, so it took long");
+}
