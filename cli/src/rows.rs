@@ -57,6 +57,14 @@ pub(crate) struct Shares {
 pub(crate) struct Table {
     table: Vec<Row>,
     both_copy: [Shares; 2],
+    by_habit: Option<Habit>,
+}
+
+/// Sizes in lent memory that go through the ring to peers which do not find them in their own caches.
+#[derive(Serialize)]
+pub(crate) struct Habit {
+    from: usize,
+    to: usize,
 }
 
 /// The table of a configuration, by what was measured if something was.
@@ -77,7 +85,9 @@ pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     };
     let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name() };
     let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
-    Table { table: selection.rows().iter().map(row).collect(), both_copy }
+    let by_habit = Some(selection.by_habit()).filter(|sizes| !sizes.is_empty());
+    let by_habit = by_habit.map(|sizes| Habit { from: sizes.start, to: sizes.end - 1 });
+    Table { table: selection.rows().iter().map(row).collect(), both_copy, by_habit }
 }
 
 fn costs(row: &rustmx::select::Row, tuned: Tuned, worth: [u64; 2]) -> Vec<Cost> {
@@ -113,6 +123,12 @@ impl fmt::Display for Table {
         for s in self.both_copy.iter().filter(|_| self.table.iter().any(|r| r.row.shared && !r.forced)) {
             let ns = time(s.ns as f64);
             writeln!(out, "{:30} it pays for both to copy {} if one alone would need {ns} or more{}", "", s.how, by(s.by))?;
+        }
+        if let Some(Habit { from, to }) = self.by_habit {
+            let what = format!(
+                "lent memory of {from} to {to} bytes goes through the ring to peers that do not find it in their own caches"
+            );
+            writeln!(out, "{:30} {what}", "")?;
         }
         Ok(())
     }

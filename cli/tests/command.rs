@@ -401,6 +401,7 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("memory = \"exported\""), exported);
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
+    assert!(all["by_habit"]["from"].as_u64() < all["by_habit"]["to"].as_u64());
     // The loopback interface was measured, too.
     let link = tuned["link"]["far"]["link"].as_str().expect("a link");
     assert!(link.starts_with("lo") && kept.contains("peer = \"network\"") && kept.contains(link), "{link}");
