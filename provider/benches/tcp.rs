@@ -5,8 +5,10 @@
 mod node;
 
 use node::{Node, partner};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
+use rustmx::types::INJECT_MAX;
 use rustmx::{Addr, Config, CqRead, Name, OpFlags};
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -57,7 +59,8 @@ impl Side {
     }
 
     fn say(&mut self) {
-        self.node.send(self.to, &mut self.out, true);
+        let inject = self.out.len() <= INJECT_MAX;
+        self.node.send(self.to, &mut self.out, inject);
     }
 
     fn hear(&mut self) {
@@ -106,6 +109,8 @@ fn median(of: &mut [f64]) -> f64 {
 fn second(what: &str) {
     let words: Vec<_> = what.split_whitespace().collect();
     let (len, rounds): (usize, usize) = (words[0].parse().expect("bytes"), words[1].parse().expect("rounds"));
+    // Who polls does not see that nobody is there any more.
+    set_parent_process_death_signal(Some(Signal::KILL)).expect("prctl");
     pin(1);
     let raw = TcpStream::connect(("127.0.0.1", words[2].parse::<u16>().expect("port"))).expect("plain socket");
     let node = node();
