@@ -29,23 +29,5 @@
 # with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build=1
-arguments=()
-
-for argument; do
-  case $argument in
-    -h | --help)
-      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
-      exit 0
-      ;;
-    --no-build) build= ;;
-    *) arguments+=("$argument") ;;
-  esac
-done
-
-if [ -n "$build" ]; then
-  "$root/ci/setup.sh" >&2
-  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli >&2)
-fi
-exec python3 "$root/ci/bench.py" "${arguments[@]}"
+. "$(dirname "${BASH_SOURCE[0]}")/measure.sh"
+measure bench.py rustmx-fi rustmx-heap rustmx-cli -- "$@"

@@ -5,7 +5,7 @@
 mod common;
 mod support;
 
-use common::{Deadline, Msg, Node, Rng, Want, all_ok, attr, pattern, process, run, seg, watchdog};
+use common::{Deadline, Msg, Node, Rng, Want, acquaint, all_ok, attr, message, pattern, process, run, seg, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::mem::shared::{Backing, SharedMem};
 use rustmx::sys::memfd::{self, Mapping};
@@ -41,32 +41,8 @@ fn config(set: impl Fn(&mut Config)) -> Config {
 /// A pair that knows each other.
 fn pair(a: Config, b: Config) -> (Node, Node) {
     let (mut a, mut b) = (Node::with(a, attr()), Node::with(b, attr()));
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-    let (mut out, mut into) = ([1u8; 2], [0u8; 2]);
-    a.recv(Want::tag(99), &mut into[..1]).expect("recv");
-    b.send(Msg::new(to_a, 99), &mut out[..1]).expect("send");
-    run(&mut [&mut a, &mut b], &[1, 1]);
-    b.recv(Want::tag(99), &mut into[1..]).expect("recv");
-    a.send(Msg::new(to_b, 99), &mut out[1..]).expect("send");
-    run(&mut [&mut a, &mut b], &[1, 1]);
+    acquaint(&mut a, &mut b);
     (a, b)
-}
-
-/// One message, posted first or found later, checked to the last byte.
-fn message(a: &mut Node, b: &mut Node, n: usize, seed: usize, early: bool) {
-    let to_b = a.knows(b);
-    let (mut out, mut into) = (pattern(n, seed), vec![0xeeu8; n + 100]);
-    if early {
-        b.recv(Want::tag(5), &mut into).expect("recv");
-    }
-    a.send(Msg::new(to_b, 5), &mut out).expect("send");
-    if !early {
-        (0..50).for_each(|_| b.quiet(1));
-        b.recv(Want::tag(5), &mut into).expect("recv");
-    }
-    let got = run(&mut [a, b], &[1, 1]);
-    assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
-    assert!(into[..n] == out[..] && into[n..].iter().all(|b| *b == 0xee), "{n} bytes, early {early}");
 }
 
 const SIZES: [usize; 7] = [8192, 10_001, 65_536, 262_144, 300_001, 1 << 20, 5_000_003];

@@ -3,8 +3,7 @@
 
 mod common;
 
-use common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, process, run, seg, watchdog};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use common::{Deadline, Msg, Node, Want, attr, message, pattern, process, run, seg, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::config::network::Iface;
 use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, Telling, UserSeg};
@@ -18,7 +17,7 @@ fn config(list: &str) -> Config {
 
 /// Messages of some sizes from one node to another. The second one has posted first, so the peers know each other from the start.
 fn exchange(a: &mut Node, b: &mut Node, sizes: &[usize]) {
-    let (to_b, to_a) = (a.knows(b), b.knows(a));
+    let to_a = b.knows(a);
     let mut hello = [0u8; 1];
     a.recv(Want::tag(99), &mut hello).expect("recv");
     let mut greeting = [1u8];
@@ -26,19 +25,7 @@ fn exchange(a: &mut Node, b: &mut Node, sizes: &[usize]) {
     run(&mut [a, b], &[1, 1]);
     for (i, n) in sizes.iter().enumerate() {
         for early in [true, false] {
-            let (mut out, mut into) = (pattern(*n, i), vec![0xeeu8; n + 8]);
-            if early {
-                b.recv(Want::tag(5), &mut into).expect("recv");
-            }
-            a.send(Msg::new(to_b, 5), &mut out).expect("send");
-            if !early {
-                (0..50).for_each(|_| b.quiet(1));
-                b.recv(Want::tag(5), &mut into).expect("recv");
-            }
-            let got = run(&mut [a, b], &[1, 1]);
-            assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
-            assert_eq!(got[1][0].as_ref().map(|c| c.len).ok(), Some(*n));
-            assert!(into[..*n] == out[..] && into[*n..].iter().all(|b| *b == 0xee), "{n} bytes, early {early}");
+            message(a, b, *n, i, early);
         }
     }
 }
@@ -150,7 +137,7 @@ impl LogSink for Ear {
 /// Takes long messages, out of the kernel's reach.
 fn hermit(name: &str) {
     process::give_up_tracing();
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    process::keep_out();
     let mut node = Node::with(config("syscall:4k-"), attr());
     let to = node.av.insert(&name.parse().expect("name"));
     process::say(&node.name().to_string());
@@ -158,19 +145,10 @@ fn hermit(name: &str) {
         let (mut into, mut ready) = (vec![0u8; 100_000], [0u8]);
         node.recv(Want::tag(1), &mut into).expect("recv");
         node.send(Msg::new(to, 2), &mut ready).expect("send");
-        wait(&mut node, 2);
+        node.complete(2);
         assert!(into == pattern(100_000, i));
     }
     node.domain.ep_close(node.ep).expect("closed");
-}
-
-fn wait(node: &mut Node, n: usize) {
-    let until = Deadline::new(10);
-    let mut done = 0;
-    while done < n {
-        done += all_ok(&node.poll());
-        until.check(|| format!("{done} of {n} completed: {:?}", node.stats()));
-    }
 }
 
 #[test]
@@ -184,7 +162,7 @@ fn refused() {
     }
     let _dog = watchdog("refused", 60);
     process::give_up_tracing();
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    process::keep_out();
     let ear = Arc::new(Ear::default());
     let mut node = Node::enabled(Domain::new(Arc::new(config("syscall:4k-")), Log::new(ear.clone())), attr());
     let mut other = process::copy("what_the_kernel_refuses_is_told_once_and_arrives", &format!("hermit {}", node.name()));
@@ -192,9 +170,9 @@ fn refused() {
     for i in 0..3 {
         let (mut ready, mut out) = ([0u8], pattern(100_000, i));
         node.recv(Want::tag(2), &mut ready).expect("recv");
-        wait(&mut node, 1);
+        node.complete(1);
         node.send(Msg::new(to, 1), &mut out).expect("send");
-        wait(&mut node, 1);
+        node.complete(1);
     }
     assert_eq!(other.hear(), "done");
     let s = node.stats();

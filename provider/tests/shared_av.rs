@@ -6,7 +6,6 @@ mod common;
 use common::process::{self, Copy, copy, follow_parent, hear, say};
 use common::{Msg, Node, attr, watchdog};
 use rustix::fd::OwnedFd;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::CapabilitySet;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
@@ -54,7 +53,7 @@ fn creator(title: &str) {
 /// May not be looked into.
 fn hidden(title: &str) {
     let _av = AddressVector::shared(title, false, 10).expect("create");
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    process::keep_out();
     say("ready");
     hear();
 }

@@ -225,10 +225,14 @@ fn what_is_not_cached_is_not_watched() {
     let moved = unsafe { rustix::mm::mremap(third as *mut _, LEN, LEN + 4096, rustix::mm::MremapFlags::MAYMOVE) };
     let moved = moved.expect("moved") as usize;
     assert_ne!(moved, third, "there was no room to grow");
+    assert_eq!(found(&mut exports, third, LEN), None, "moved away");
     sure(&mut exports, first, LEN);
     assert!(!is_watched(moved..moved + LEN), "moved away");
     exports.clear();
     assert!(!is_watched(first..first + LEN), "cleared");
+    sure(&mut exports, first, LEN);
+    drop(exports);
+    assert!(!is_watched(first..first + LEN), "dropped");
 }
 
 /// Emptied memory of a file is what it was; pages are not.
@@ -265,6 +269,37 @@ fn what_changes_meanwhile_is_not_kept() {
     assert!(!kept, "its memory was unmapped");
     assert_eq!(cache.ended(), Some(2), "to be undone");
     assert!(!is_watched(at + 4096..at + LEN));
+}
+
+#[test]
+fn what_comes_to_nothing_is_not_watched() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let mut cache = Cache::<()>::new(BUDGET, Depends::OnMapping, Oversight::Monitored);
+    let (at, mut asked) = (map(&fd, MapFlags::SHARED), 0);
+    while asked == 0 {
+        let kept = cache.fill(at, at..at + LEN, || {
+            asked += 1;
+            None
+        });
+        assert!(!kept);
+    }
+    assert!(!is_watched(at..at + LEN));
+    unmap(at, LEN);
+}
+
+/// A buffer that was cached and is not any more must come twice again.
+#[test]
+fn what_was_cached_is_new_afterwards() {
+    let _alone = alone();
+    let fd = memfd(SealFlags::SHRINK);
+    let mut cache = Cache::new(BUDGET, Depends::OnMapping, Oversight::Monitored);
+    let at = map(&fd, MapFlags::SHARED);
+    assert!(!cache.again(at) && cache.again(at));
+    while !cache.fill(at, at..at + LEN, || Some(())) {}
+    cache.clear();
+    assert!(!cache.again(at) && cache.again(at));
+    unmap(at, LEN);
 }
 
 /// Who comes after more changes than the board holds forgets everything.

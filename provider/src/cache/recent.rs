@@ -118,6 +118,15 @@ mod tests {
         assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
     }
 
+    #[test]
+    fn newcomers_were_refused_for_nothing() {
+        let mut recent = Recent::default();
+        for page in 1..1000 {
+            assert_eq!((recent.again(page), recent.reason(page)), (false, None), "page {page}");
+            recent.refused(page, 5);
+        }
+    }
+
     /// A working set that fits is recognised, also after something else filled the table.
     #[test]
     fn a_working_set_comes_through() {

@@ -156,6 +156,7 @@ impl Endpoint {
             }
             Err(NoCall::Later) => self.dial_later(out, id, now),
             Err(NoCall::Soon) => self.dial_soon(out, id, now),
+            Err(NoCall::Never(why)) if self.says_nothing(id, why) => self.dial_later(out, id, now),
             Err(NoCall::Never(why)) => self.depart(out, id, why),
         }
     }
@@ -176,14 +177,14 @@ impl Endpoint {
     /// A call is under way: looks at it again at the next look at the sockets.
     fn dial_soon(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
         let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return };
-        if now >= deadline {
+        if now >= deadline && !self.grants_time(id, now) {
             if let Some(door) = &mut self.door {
                 door.give_up(&name);
             }
             self.depart(out, id, Error::TimedOut);
             return;
         }
-        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause };
+        self.call_at(id, now, pause);
         if !self.poll.dialing.contains(&id) {
             self.poll.dialing.push(id);
         }
@@ -192,17 +193,24 @@ impl Endpoint {
 
     fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
         let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
-        if now >= deadline {
+        if now >= deadline && !self.grants_time(id, now) {
             self.depart(out, id, Error::TimedOut);
             return;
         }
         // Jitter: many that wait for one listener must not knock in step.
         let next = now + pause / 2 + self.venue.random() % pause;
-        self.peers.get_mut(id).contact = Contact::Dialing { deadline, next, pause: (pause * 2).min(LAST_PAUSE) };
+        self.call_at(id, next, (pause * 2).min(LAST_PAUSE));
         if !self.poll.dialing.contains(&id) {
             self.poll.dialing.push(id);
         }
         self.report.rouse();
+    }
+
+    /// Sets when a peer is called again, and the pause after that.
+    fn call_at(&mut self, id: PeerId, at: u64, after: u64) {
+        if let Contact::Dialing { next, pause, .. } = &mut self.peers.get_mut(id).contact {
+            (*next, *pause) = (at, after);
+        }
     }
 
     /// Hands our segment and bell over, with our name.

@@ -183,7 +183,7 @@ impl Endpoint {
             let peer = self.peers.get(id);
             match peer.contact {
                 Contact::Gone(_) | Contact::None => false,
-                Contact::Dialing { .. } => true,
+                Contact::Dialing { .. } => !self.is_only_asked(id),
                 Contact::Calling { .. } | Contact::Greeted => {
                     let sending =
                         !peer.backlog.is_empty() || peer.streams.sending() || peer.copies.sending() || peer.one_sided.sending();

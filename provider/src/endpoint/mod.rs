@@ -9,6 +9,7 @@
 //! | `progress.rs` | one turn: hot rings, the bell, streams, acknowledgements, sockets |
 //! | `sleep.rs` | what must be so before a thread may sleep, and for how long |
 //! | `contact.rs` | first contact, from both sides |
+//! | `ask.rs` | whether those live from which a receive waits for a first word |
 //! | `depart.rs` | a peer is gone; this endpoint closes |
 //! | `peers.rs` | the peer table and the routes from address handles |
 //! | `plan.rs` | how an operation would go, and why |
@@ -20,6 +21,7 @@
 //! domain owns and lends in ([`Out`]).
 
 mod arrive;
+mod ask;
 mod books;
 mod circumstances;
 mod contact;
@@ -42,6 +44,7 @@ mod tally;
 pub use circumstances::{Told, lending};
 pub use history::Telling;
 pub use plan::{Movement, Plan};
+pub use progress::SOCKETS_EVERY;
 pub use recv::RecvArgs;
 pub use report::Out;
 pub use rma::{AtomicArgs, RmaArgs};
@@ -75,6 +78,7 @@ use lend::Terms;
 use peers::{Peer, Peers};
 use report::Reporter;
 use shared::Member;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How an endpoint is opened.
@@ -133,6 +137,10 @@ struct Poll {
     ack_waiters: Vec<PeerId>,
     /// Peers still to be called.
     dialing: Vec<PeerId>,
+    /// Peers that a receive names and nobody has heard of, and since when; oldest first.
+    awaited: VecDeque<(u64, PeerId)>,
+    /// When some of them may be called.
+    ask_at: u64,
     /// Peers whose socket ended; gone once their ring is drained.
     ending: Vec<PeerId>,
     /// There are peers on other hosts: the door has something to do in each turn.

@@ -84,6 +84,10 @@ pub(super) struct Peer {
     addr: (u64, Addr),
     /// It called, and nobody here has named it.
     uninvited: bool,
+    /// It is among those that a receive names and nobody has heard of.
+    pub awaited: bool,
+    /// It was called for that.
+    pub asked: bool,
 }
 
 impl Peer {
@@ -117,6 +121,8 @@ impl Peer {
             handed: Handout::new(),
             addr: (u64::MAX, Addr::UNSPEC),
             uninvited: false,
+            awaited: false,
+            asked: false,
         }
     }
 

@@ -14,8 +14,8 @@ use crate::types::PeerId;
 const CLOCK_EVERY: (u64, u64) = (64, 16);
 /// Nanoseconds of a quick turn.
 const QUICK: u64 = 100;
-/// Nanoseconds between looks at the sockets.
-const SOCKETS_EVERY: u64 = 20_000;
+/// Nanoseconds between looks at the sockets, at least.
+pub const SOCKETS_EVERY: u64 = 20_000;
 /// Turns between looks at the peer's progress line for an acknowledgement: a reply would have brought it by then.
 const ACK_PATIENCE: u64 = 32;
 /// Turns between looks at the next cold ring.
@@ -345,6 +345,9 @@ impl Endpoint {
                 Contact::Dialing { .. } | Contact::Calling { .. } => self.poll.dialing.push(id),
                 _ => {}
             }
+        }
+        if self.next_question().is_some_and(|at| at <= now) {
+            self.ask_for_sources(out, now);
         }
         for id in std::mem::take(&mut self.poll.ending) {
             // What it sent before its end still counts.

@@ -226,6 +226,7 @@ impl Endpoint {
         let peer = self.peers.get(id);
         if peer.link.is_none() && gone(peer).is_none() {
             self.check_reachable(out, id)?;
+            self.await_source(id);
         }
         Ok(self.peers.get(id).canonical)
     }

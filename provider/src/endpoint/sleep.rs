@@ -106,10 +106,11 @@ impl Endpoint {
             Contact::Calling { deadline } => Some(deadline.saturating_sub(now)),
             _ => None,
         });
+        let question = self.next_question().map(|at| at.saturating_sub(now));
         let woken = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.wakes_us()));
         let unsure = (!woken).then_some(UNFENCED);
         // Whether their hosts still answer is asked by us alone.
         let health = self.poll.network.then_some(HEALTH);
-        calls.chain(unsure).chain(health).min().map_or(Patience::Unlimited, Patience::Nanos)
+        calls.chain(question).chain(unsure).chain(health).min().map_or(Patience::Unlimited, Patience::Nanos)
     }
 }

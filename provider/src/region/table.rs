@@ -330,6 +330,18 @@ mod tests {
         }
     }
 
+    /// A reader that has the old root finds nothing behind it, neither what is withdrawn nor what was moved.
+    #[test]
+    fn an_outgrown_table_is_empty() {
+        let mut table = Table::default();
+        for key in 0..FEWEST as u64 {
+            table.insert(key, 4096, 10, Access::REMOTE_READ);
+        }
+        assert_eq!((table.old.len(), table.count() > FEWEST), (1, true));
+        assert!(table.old[0].iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        assert!((0..FEWEST as u64).all(|key| look_up(&table, key).is_some()));
+    }
+
     /// A domain was closed, and the next one's table lies in the same place.
     #[test]
     fn a_table_is_not_taken_for_another() {

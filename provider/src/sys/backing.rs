@@ -284,5 +284,25 @@ mod tests {
         assert_eq!(whole(4096).expect_err("nothing"), Why::NotOne);
         assert_eq!(descriptor(area.file.expect("a file"), LEN as u64 + 1).expect_err("short"), Why::Short);
         assert!(areas(4096).is_none());
+        rustix::fs::fcntl_add_seals(&loose, SealFlags::SHRINK).expect("seal");
+        let at = map(&loose, MapFlags::SHARED);
+        assert!(whole(at).is_ok(), "sealed by now");
+        let maps = Maps::open().expect("maps");
+        assert_eq!(maps.around(&(at..at + LEN)).expect_err("a page more"), Why::NotOne);
+        assert_eq!(maps.around(&(at..at + LEN - 4096)).expect("just that").0.range.end, at + LEN - 4096);
+        let settled = memfd(SealFlags::SHRINK | SealFlags::WRITE);
+        assert_eq!(writable(&settled).expect_err("sealed for all"), Errno::PERM);
+    }
+
+    /// Huge pages can run out: a hole in such a file would be a SIGBUS for whoever maps it.
+    #[test]
+    fn files_of_huge_pages_are_no_memfds_of_ours() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(fd) = rustix::fs::memfd_create("huge", flags) else {
+            return println!("skipped: no huge pages here");
+        };
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).expect("seal");
+        let file = FileId::of(&rustix::fs::fstat(&fd).expect("stat"));
+        assert_eq!(descriptor(file, 0).expect_err("huge"), Why::NoMemfd);
     }
 }

@@ -203,5 +203,46 @@ mod tests {
         let fd = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
         rustix::fs::ftruncate(&fd, 4096).expect("size");
         assert_eq!(attach(&fd, 4096, false).expect_err("unsealed"), Errno::INVAL);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(huge) = rustix::fs::memfd_create("t", flags) else {
+            return println!("the rest is skipped: no huge pages here");
+        };
+        rustix::fs::ftruncate(&huge, 2 << 20).expect("size");
+        rustix::fs::fcntl_add_seals(&huge, SealFlags::SHRINK).expect("seal");
+        assert_eq!(attach(&huge, 2 << 20, false).expect_err("it may have no pages"), Errno::INVAL);
+    }
+
+    #[test]
+    fn nobody_changes_what_was_created() {
+        for exclusive in [true, false] {
+            let (fd, _mine) = create("test", 4096, exclusive).expect("memfd");
+            for len in [0, 8192] {
+                assert_eq!(rustix::fs::ftruncate(&fd, len), Err(Errno::PERM), "{len} bytes, exclusive {exclusive}");
+            }
+            assert_eq!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE), Err(Errno::PERM), "exclusive {exclusive}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_the_name_and_fits_is_found() {
+        let (name, pid) = (format!("test-{:x}", crate::sys::host::random()), std::process::id() as i32);
+        let found = |name: &str, max| find(pid, name, max, |_| true).expect("looked").map(|found| found.len);
+        assert_eq!(found(&name, 1 << 20), None);
+        let (_odd, _) = create(&name, 100, false).expect("memfd");
+        assert_eq!(found(&name, 1 << 20), None, "not whole lines");
+        let (_fd, _) = create(&name, 8192, false).expect("memfd");
+        assert_eq!((found(&name, 8191), found(&name, 8192)), (None, Some(8192)));
+        assert_eq!(found(&format!("{name}x"), 1 << 20), None);
+        assert!(find(pid, &name, 8192, |_| false).expect("looked").is_none());
+    }
+
+    /// What is inherited could be written to by who does not know that he is another process now.
+    #[test]
+    fn children_do_not_get_it() {
+        let (_fd, mine) = create("test", 8192, false).expect("memfd");
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let place = format!("{:x}-{:x} ", mine.base.as_ptr() as usize, mine.base.as_ptr() as usize + mine.len);
+        let flags = maps.lines().skip_while(|l| !l.starts_with(&place)).find_map(|l| l.strip_prefix("VmFlags:"));
+        assert!(flags.is_some_and(|flags| flags.split_whitespace().any(|f| f == "dc")), "{flags:?}");
     }
 }

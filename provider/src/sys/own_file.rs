@@ -172,6 +172,22 @@ mod tests {
     }
 
     #[test]
+    fn drafts_are_neither_in_the_way_nor_left() {
+        let place = Place::new("drafts");
+        let path = place.0.join("file");
+        let draft = place.0.join(format!("file.{}.new", std::process::id()));
+        std::fs::write(&draft, "of a process that had this number before").expect("written");
+        replace(&path, "one").expect("written");
+        assert_eq!((read(&path, 3).expect("text").as_str(), draft.exists()), ("one", false));
+        let taken = place.0.join("taken");
+        std::fs::create_dir_all(taken.join("by a directory")).expect("made");
+        replace(&taken, "two").expect_err("it cannot take that place");
+        let mut names: Vec<_> = std::fs::read_dir(&place.0).expect("listed").map(|e| e.expect("entry").file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["file", "taken"]);
+    }
+
+    #[test]
     fn what_is_no_such_file_is_refused_without_waiting() {
         let place = Place::new("refused");
         let path = place.0.join("file");

@@ -72,3 +72,52 @@ impl AsFd for Poller {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).expect("sockets")
+    }
+
+    fn ready(poller: &Poller) -> Vec<u64> {
+        let mut tokens = vec![77];
+        poller.ready(&mut tokens);
+        tokens
+    }
+
+    #[test]
+    fn input_and_ends_are_seen_for_as_long_as_they_are_there() {
+        let (poller, (a, b)) = (Poller::new().expect("poller"), pair());
+        poller.add(&a, 5).expect("added");
+        assert_eq!(poller.add(&a, 6), Err(Errno::EXIST));
+        assert!(ready(&poller).is_empty() && !poller.sleep(Some(Duration::ZERO)));
+        rustix::io::write(&b, b"x").expect("written");
+        assert_eq!((ready(&poller), ready(&poller)), (vec![5], vec![5]));
+        assert!(poller.sleep(None));
+        poller.retag(&a, 6).expect("retagged");
+        assert_eq!(ready(&poller), [6]);
+        rustix::io::read(&a, &mut [0u8; 1][..]).expect("read");
+        assert!(ready(&poller).is_empty());
+        poller.watch_output(&a, 7, true);
+        assert_eq!(ready(&poller), [7], "there is room");
+        poller.watch_output(&a, 7, false);
+        assert!(ready(&poller).is_empty(), "room is of no interest any more");
+        rustix::net::shutdown(&b, rustix::net::Shutdown::Write).expect("shut");
+        assert_eq!(ready(&poller), [7], "the end of what the other side says");
+        poller.remove(&a);
+        assert!(ready(&poller).is_empty());
+    }
+
+    #[test]
+    fn an_edge_is_seen_once() {
+        let (poller, (a, b)) = (Poller::new().expect("poller"), pair());
+        poller.add_edge(&a, 1).expect("added");
+        for _ in 0..2 {
+            rustix::io::write(&b, b"x").expect("written");
+            assert_eq!((ready(&poller), ready(&poller)), (vec![1], vec![]));
+        }
+    }
+}

@@ -118,12 +118,16 @@ mod tests {
             assert!(peer_cred(&tx).expect("cred").same_user);
             let (memfd, _map) = crate::sys::memfd::create("t", 4096, true).expect("memfd");
             send(&tx, b"hello", &[memfd.as_fd()]).expect("send");
+            send(&tx, &[1; 17], &[]).expect("send");
         }
         let rx = accept(&listener).expect("accept");
         let mut buf = [0; 16];
         let got = recv(&rx, &mut buf).expect("recv");
         assert_eq!((&buf[..got.len], got.fds.len()), (&b"hello"[..], 1));
+        let flags = rustix::io::fcntl_getfd(&got.fds[0]).expect("flags");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "programs that are started do not get it");
         crate::sys::memfd::attach(&got.fds[0], 4096, false).expect("still there");
+        assert_eq!(recv(&rx, &mut buf).map(|got| got.len).expect_err("too long"), Errno::MSGSIZE);
         assert_eq!(recv(&rx, &mut buf).expect("eof").len, 0);
     }
 }

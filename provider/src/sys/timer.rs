@@ -40,3 +40,29 @@ impl AsFd for Timer {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn runs_off(timer: &Timer, within: Duration) -> bool {
+        let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+        poll(&mut [PollFd::new(timer, PollFlags::IN)], Some(&limit)).expect("poll") > 0
+    }
+
+    #[test]
+    fn it_runs_off_unless_it_is_stopped() {
+        let (mut timer, long, short) = (Timer::new().expect("timer"), Duration::from_secs(100), Duration::from_millis(30));
+        assert!(!runs_off(&timer, Duration::ZERO));
+        for after in [Duration::ZERO, Duration::from_nanos(1), short] {
+            timer.set(Some(after));
+            assert!(runs_off(&timer, long), "{after:?}");
+        }
+        timer.set(None);
+        assert!(!runs_off(&timer, Duration::ZERO), "one that has run off keeps nobody awake");
+        timer.set(Some(short));
+        timer.set(None);
+        assert!(!runs_off(&timer, 3 * short), "stopped");
+    }
+}

@@ -264,6 +264,12 @@ mod tests {
     }
 
     #[test]
+    fn programs_that_are_started_do_not_get_it() {
+        let fault = Userfault::open().expect("userfaultfd");
+        assert!(rustix::io::fcntl_getfd(&fault.fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
+    }
+
+    #[test]
     fn refusals_have_words() {
         for e in [Errno::NOSYS, Errno::PERM, Errno::INVAL, Errno::MFILE, Errno::NOMEM, Errno::IO] {
             assert!(refused(e, NO_SHARED).starts_with("userfaultfd refused: "), "{e}");

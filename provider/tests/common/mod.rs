@@ -267,6 +267,17 @@ impl Node {
         }
     }
 
+    /// Waits until `n` operations have completed, all of them well.
+    #[track_caller]
+    pub fn complete(&mut self, n: usize) {
+        let until = Deadline::new(10);
+        let mut done = 0;
+        while done < n {
+            done += all_ok(&self.poll());
+            until.check(|| format!("{done} of {n} completed: {:?}", self.stats()));
+        }
+    }
+
     pub fn stats(&self) -> rustmx::stats::Stats {
         self.domain.ep_stats(self.ep).expect("stats")
     }
@@ -286,6 +297,36 @@ pub fn run(nodes: &mut [&mut Node], want: &[usize]) -> Vec<Vec<Event>> {
         assert_eq!(got.len(), *want, "{got:?}");
     }
     got
+}
+
+/// A word each way, so that both have answered.
+pub fn acquaint(a: &mut Node, b: &mut Node) {
+    for _ in 0..2 {
+        let (to, mut out, mut into) = (b.knows(a), [1u8], [0u8]);
+        a.recv(Want::tag(99), &mut into).expect("recv");
+        b.send(Msg::new(to, 99), &mut out).expect("send");
+        run(&mut [a, b], &[1, 1]);
+        std::mem::swap(a, b);
+    }
+}
+
+/// One message, whose receive is posted first (`early`) or finds it later, checked to the last byte.
+#[track_caller]
+pub fn message(a: &mut Node, b: &mut Node, n: usize, seed: usize, early: bool) {
+    let to_b = a.knows(b);
+    let (mut out, mut into) = (pattern(n, seed), vec![0xeeu8; n + 100]);
+    if early {
+        b.recv(Want::tag(5), &mut into).expect("recv");
+    }
+    a.send(Msg::new(to_b, 5), &mut out).expect("send");
+    if !early {
+        (0..50).for_each(|_| b.quiet(1));
+        b.recv(Want::tag(5), &mut into).expect("recv");
+    }
+    let got = run(&mut [a, b], &[1, 1]);
+    assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2);
+    assert_eq!(got[1][0].as_ref().map(|c| c.len).ok(), Some(n));
+    assert!(into[..n] == out[..] && into[n..].iter().all(|b| *b == 0xee), "{n} bytes, early {early}");
 }
 
 /// Sends from `a`, and polls both until there was room. What completes meanwhile is returned.

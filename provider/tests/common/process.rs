@@ -4,6 +4,7 @@
 //! standard input. It dies with its parent: end-of-file on its input ends it.
 
 use super::Deadline;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -127,6 +128,11 @@ pub fn give_up_tracing() {
     let mut can = rustix::thread::capabilities(None).expect("capabilities");
     can.effective.remove(rustix::thread::CapabilitySet::SYS_PTRACE);
     rustix::thread::set_capabilities(None, can).expect("one may always have less");
+}
+
+/// From here on the kernel lets no other user's process reach this one's memory, nor one that gave up [tracing](give_up_tracing).
+pub fn keep_out() {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
 }
 
 /// Runs `body` alone in a process of its own, as `test` of this test program (what it counts belongs to the whole process).

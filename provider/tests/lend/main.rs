@@ -20,7 +20,7 @@ mod plain;
 mod space;
 mod torture;
 
-use common::{Msg, Node, Want, all_ok, attr, pattern, run};
+use common::{Msg, Node, Want, acquaint, all_ok, attr, pattern, run};
 use rustmx::cache::Oversight;
 use rustmx::config::force::Forced;
 use rustmx::domain::Machine;
@@ -42,14 +42,7 @@ fn node(config: Config, oversight: Oversight) -> Node {
 /// A pair that has answered each other.
 fn pair(a: Config, b: Config) -> (Node, Node) {
     let (mut a, mut b) = (node(a, Oversight::Monitored), node(b, Oversight::Monitored));
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-    let (mut out, mut into) = ([1u8; 2], [0u8; 2]);
-    a.recv(Want::tag(99), &mut into[..1]).expect("recv");
-    b.send(Msg::new(to_a, 99), &mut out[..1]).expect("send");
-    run(&mut [&mut a, &mut b], &[1, 1]);
-    b.recv(Want::tag(99), &mut into[1..]).expect("recv");
-    a.send(Msg::new(to_b, 99), &mut out[1..]).expect("send");
-    run(&mut [&mut a, &mut b], &[1, 1]);
+    acquaint(&mut a, &mut b);
     (a, b)
 }
 

@@ -8,6 +8,7 @@
 //! | `buffers.rs` | where the bytes go: short buffers, multi-receive buffers, lists of segments, inject calls |
 //! | `crowds.rs` | more of it than there is room for: floods, streams both ways, many peers |
 //! | `memory.rs` | bytes that this process has allocated |
+//! | `silent.rs` | receives that name a peer of which nothing was heard yet |
 
 mod buffers;
 #[path = "../common/mod.rs"]
@@ -16,6 +17,7 @@ mod crowds;
 mod matching;
 mod memory;
 mod messages;
+mod silent;
 
 use common::{Deadline, Event, Node};
 use rustmx::{Addr, Completion};

@@ -1,9 +1,8 @@
 //! A kernel that allows processes to reach each other's memory, and then does not.
 
 use crate::common::process::{self, Copy, hear, say};
-use crate::common::{Deadline, Msg, Node, Want, all_ok, not_by_network, pattern, seg, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, not_by_network, pattern, seg, watchdog};
 use crate::{STREAM, STREAM_BACK, ok, peer, start};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustmx::{Access, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
 
 /// Has memory for others, and at a word makes the kernel keep everybody out of it.
@@ -14,7 +13,7 @@ pub fn reserved() {
     node.domain.mr_register(Some(1), region).expect("registered");
     say(&node.name().to_string());
     hear();
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    process::keep_out();
     say("closed");
     process::follow_parent();
     loop {
@@ -98,28 +97,17 @@ pub fn echo(name: &str) {
     loop {
         for _ in 0..ECHOES {
             node.recv(Want::tag(STREAM), &mut buf).expect("recv");
-            completions(&mut node, 1);
+            node.complete(1);
             node.send(Msg::new(to, STREAM_BACK), &mut buf).expect("send");
-            completions(&mut node, 1);
+            node.complete(1);
         }
         let stats = node.stats();
         say(&format!("{} {}", stats.stored, stats.declined));
         match hear().as_str() {
-            "close" => set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that"),
+            "close" => process::keep_out(),
             "give up" => process::give_up_tracing(),
             _ => return,
         }
-    }
-}
-
-/// Waits for `n` completions.
-#[track_caller]
-fn completions(node: &mut Node, n: usize) {
-    let until = Deadline::new(10);
-    let mut done = 0;
-    while done < n {
-        done += all_ok(&node.poll());
-        until.check(|| format!("{done} of {n} completed: {:?}", node.stats()));
     }
 }
 
@@ -148,7 +136,7 @@ fn forbidden_by_and_by() {
             let (mut there, mut back) = (pattern(LONG, phase * 10 + i), vec![0; LONG]);
             node.recv(Want::tag(STREAM_BACK), &mut back).expect("recv");
             node.send(Msg::new(to, STREAM), &mut there).expect("send");
-            completions(node, 2);
+            node.complete(2);
             assert!(back == there, "phase {phase}, message {i}");
         }
         let said = other.hear();
@@ -173,7 +161,7 @@ fn forbidden_by_and_by() {
     }
     other.tell("give up");
     let before = node.stats().stream;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+    process::keep_out();
     let (stored, ours, declined) = next(&mut node, &mut other);
     assert_eq!((stored, ours), (0, 0));
     assert!((1..=4).contains(&declined), "found out once or twice in each direction: {declined}");

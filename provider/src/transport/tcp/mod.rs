@@ -75,6 +75,7 @@ use connection::{Connection, Origin};
 use favourite::Favourite;
 use guesses::Guesses;
 use office::Office;
+pub use outgoing::ENOUGH;
 pub use proof::Guard;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,11 +91,12 @@ pub use zerocopy::Sums;
 
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 const CALL_PATIENCE: u64 = 60_000_000_000;
-/// Nanoseconds between looks at the health of connections, at most; and what a shorter patience is divided by.
-const HEALTH_EVERY: u64 = 500_000_000;
+/// Nanoseconds between looks at the health of connections, at most.
+pub const HEALTH_EVERY: u64 = 500_000_000;
+/// What a shorter patience is divided by for that.
 const LOOKS: u64 = 8;
 /// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
-const OWED_FOR: u64 = 100_000;
+pub const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
 const SWEEP_EVERY: u64 = 2_000_000;
 

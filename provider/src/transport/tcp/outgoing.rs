@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 const SEGMENTS: usize = 32;
 
 /// Bytes of records, and of payload, for which nothing waits any more.
-const ENOUGH: [usize; 2] = [16 << 10, 256 << 10];
+pub const ENOUGH: [usize; 2] = [16 << 10, 256 << 10];
 /// Bytes of payload after which no further one is put into a batch.
 const BATCH: usize = 256 << 10;
 

@@ -1,13 +1,14 @@
 //! The fabric as the engines see it: the traits of `transport`, and nothing else. Does what `transport/tcp/mod.rs` does, over packets.
 
-use super::fabric::{Call, Fabric, HEALTH_EVERY, Shared};
-use super::line::{OWED_FOR, Talk};
+use super::fabric::{Call, Fabric, Shared};
+use super::line::Talk;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustmx::mem::shared::{Heap, SharedMem};
 use rustmx::shm::{bell, segment};
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
+use rustmx::transport::tcp::{HEALTH_EVERY, OWED_FOR};
 use rustmx::transport::{Door, Event, Handed, Line, NoCall, Place, Reach, Venue};
 use rustmx::wire::hello::Refusal;
 use rustmx::{Error, Name};

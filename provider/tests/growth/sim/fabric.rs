@@ -8,15 +8,12 @@
 
 use super::line::Packet;
 use rustmx::Name;
+use rustmx::endpoint::SOCKETS_EVERY;
 use rustmx::mem::shared::SharedMem;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Nanoseconds between looks of an engine at its door.
-pub const LOOK_EVERY: u64 = 20_000;
-/// Nanoseconds between looks at calls that are under way.
-pub const HEALTH_EVERY: u64 = 500_000_000;
 /// Nanoseconds before the caller's kernel asks again for the first time; doubled each time.
 const SYN_AGAIN: u64 = 1_000_000_000;
 /// Times that it does.
@@ -250,7 +247,7 @@ impl Fabric {
     pub fn look(&mut self, host: usize, time: u64) {
         let h = &mut self.hosts[host];
         h.looks = true;
-        let time = time.max(h.looked_at + LOOK_EVERY);
+        let time = time.max(h.looked_at + SOCKETS_EVERY);
         self.visit(host, time);
     }
 

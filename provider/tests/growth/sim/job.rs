@@ -1,8 +1,10 @@
 //! Ranks of a job, each a whole engine of one process, and what they do together.
 
 use super::door::At;
-use super::fabric::{HEALTH_EVERY, Host, LOOK_EVERY, Shared, Terms, Told};
+use super::fabric::{Host, Shared, Terms, Told};
+use rustmx::endpoint::SOCKETS_EVERY;
 use rustmx::sys::clock::Clock;
+use rustmx::transport::tcp::HEALTH_EVERY;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg,
 };
@@ -238,7 +240,7 @@ impl Job {
             let fabric = self.fabric.lock();
             let h = &fabric.hosts[host];
             let overdue = now.saturating_sub(h.looked_at) >= HEARTBEAT || now >= h.health_at && !h.calls.is_empty();
-            let looks = (h.looks || overdue) && now >= h.looked_at + LOOK_EVERY;
+            let looks = (h.looks || overdue) && now >= h.looked_at + SOCKETS_EVERY;
             if work == 0 && h.ready.is_empty() && h.dirty.is_empty() && !looks && turn > 0 {
                 break;
             }
@@ -251,7 +253,7 @@ impl Job {
         if more {
             fabric.visit(host, free_at);
         } else if looks {
-            fabric.visit(host, looked_at + LOOK_EVERY);
+            fabric.visit(host, looked_at + SOCKETS_EVERY);
         } else if self.ranks[host].done == 0 {
             let rank = &self.ranks[host];
             fabric.visit(host, if rank.begun { now + HEARTBEAT } else { rank.start });

@@ -14,16 +14,12 @@ use rustmx::shm::ring::{Consumer, Peeked};
 use rustmx::shm::segment;
 use rustmx::shm::stance::Stance;
 use rustmx::sys::wake::Wake;
+use rustmx::transport::tcp::{ENOUGH, OWED_FOR};
 use rustmx::transport::{Greeting, Handed, Line, NoCall, Reach, Reply};
 use rustmx::types::PeerId;
 use rustmx::wire::frame::FRAME_HEAD;
 use rustmx::wire::header::Header;
 use rustmx::wire::hello::{HELLO_LEN, Hello, Refusal};
-
-/// Bytes of records for which nothing waits any more.
-const ENOUGH: usize = 16 << 10;
-/// Nanoseconds within which something of ours usually follows that tells the other side what we have read.
-pub const OWED_FOR: u64 = 100_000;
 
 /// What travels.
 pub enum Packet {
@@ -288,7 +284,7 @@ impl Wake for Talk {
         let turn = fabric.hosts[host].turn;
         let half = fabric.half(self.at);
         let waiting = half.out.as_mut().map_or(0, |o| o.waiting() as usize * LINE);
-        if half.sent_in != turn || waiting >= ENOUGH {
+        if half.sent_in != turn || waiting >= ENOUGH[0] {
             half.sent_in = turn;
             fabric.flush(self.at, false);
         } else if !std::mem::replace(&mut half.is_dirty, true) {
