@@ -225,9 +225,14 @@ fn hosts_without_addresses() {
 #[test]
 fn hosts_with_many_ipv6_addresses() {
     const MORE: &str = "for k in 0 1; do ip addr add 2001:db8:$k::$(hostname | tr -d h)/64 dev eth$k nodad; done";
+    const WALL: &str = "nft 'table ip wall {
+        chain out { type filter hook output priority 0; ip daddr 10.77.0.0/16 drop; }
+        }'";
     for family in ["--ipv6-only", "--dual"] {
         let Some(_lab) = Lab::up(&["--hosts", "2", "--nics", "2", family]) else { return };
-        ["h1", "h2"].map(|host| run_on(host, MORE));
+        for host in ["h1", "h2"] {
+            run_on(host, MORE);
+        }
         let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
         let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
         let six = names[0].split(['[', ']']).nth(1).expect("an IPv6 address").to_owned();
@@ -235,7 +240,7 @@ fn hosts_with_many_ipv6_addresses() {
         assert!(names.iter().all(|n| n.contains("//10.77.") == (family == "--dual")), "{names:?}");
         if family == "--dual" {
             // The address that is tried first leads nowhere, and nobody says so.
-            run_on("h2", "nft 'table ip wall { chain out { type filter hook output priority 0; ip daddr 10.77.0.0/16 drop; } }'");
+            run_on("h2", WALL);
         } else {
             let (what, ms, said) = sends(&mut hosts[0], &names[1]);
             assert_eq!(what, "arrived", "{names:?} after {ms} ms: {said}");

@@ -105,8 +105,9 @@ fn limit_flows(host: &str) -> bool {
     let script = format!(
         "tc qdisc add dev eth0 root handle 1: htb default 100 || {{ echo no; exit 0; }}
         {classes} tc class add dev eth0 parent 1: classid 1:100 htb rate 20gbit
-        nft 'table inet flows {{ chain out {{ type filter hook output priority 0;
-            meta l4proto tcp meta priority set tcp {port} & 15 map {{ {} }} }} }}'",
+        nft 'table inet flows {{
+            chain out {{ type filter hook output priority 0; meta l4proto tcp meta priority set tcp {port} & 15 map {{ {} }}; }}
+        }}'",
         map.join(", ")
     );
     run_on(host, &script) != "no"
