@@ -410,7 +410,10 @@ mod tests {
         let [two, one] = [&["10.0.0.1", "10.0.0.2"][..], &["10.0.0.3"]]
             .map(|list| list.iter().map(|a| address(a).expect("an address")).collect::<Vec<_>>());
         assert_eq!(kept(&["0.0.0.0"]), kept(&["[::]"]));
-        assert_eq!(Name::contact(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into(), 0, 9), Name::contact(Ipv6Addr::UNSPECIFIED.into(), 0, 9));
+        assert_eq!(
+            Name::contact(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into(), 0, 9),
+            Name::contact(Ipv6Addr::UNSPECIFIED.into(), 0, 9)
+        );
         let moved = Name::new(1, 0, 1, None).at(&two, 9).at(&one, 9);
         assert_eq!(moved, Name::new(1, 0, 1, None).at(&one, 9), "nothing of where it was before");
     }
