@@ -95,7 +95,10 @@ fn ready(stream: TcpStream) -> Result<Socket, Failure> {
 fn pause(why: std::io::Error, gone: &AtomicBool) -> Result<(), Failure> {
     match why.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted if gone.load(Ordering::Acquire) => Err("the other end is gone".into()),
-        ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(std::hint::spin_loop()),
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => {
+            std::hint::spin_loop();
+            Ok(())
+        }
         _ => Err(fail(why)),
     }
 }
