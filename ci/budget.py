@@ -29,7 +29,7 @@ def budgets():
 
 def build():
     """Builds the benchmark and returns its path."""
-    command = ["cargo", "bench", "-p", "rustmx", "--bench", "hotpath", "--no-run", "--message-format=json"]
+    command = ["cargo", "bench", "-p", "rustmx-benches", "--bench", "hotpath", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     for line in built.stdout.splitlines():
         message = json.loads(line) if line.startswith("{") else {}

@@ -79,17 +79,21 @@ step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
 step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
-step_test() { cargo test --workspace --exclude rustmx-heap --no-fail-fast; }
+# Always these packages, also for some of their tests: with other features of their dependencies for one of them, cargo would
+# compile the engine and its tests again.
+tests() { cargo test --workspace --exclude rustmx-heap "$@"; }
+
+step_test() { tests --no-fail-fast; }
 
 # What those tests ask of shared memory alone they leave out.
 step_network() {
-  RUSTMX_TEST_NETWORK=1 cargo test -p rustmx --no-fail-fast --test pair --test memory --test contact --test sleep \
+  RUSTMX_TEST_NETWORK=1 tests --no-fail-fast --test pair --test memory --test contact --test sleep \
     --test shared_context --test processes &&
-    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_LANES=4 cargo test -p rustmx --no-fail-fast --test pair &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_ENCRYPT=1 FI_RUSTMX_AUTH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') \
-      cargo test -p rustmx --no-fail-fast --test pair --test memory &&
-    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always cargo test -p rustmx --no-fail-fast --test pair &&
-    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always FI_RUSTMX_TCP_LANES=4 cargo test -p rustmx --no-fail-fast --test pair
+      tests --no-fail-fast --test pair --test memory &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always tests --no-fail-fast --test pair &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair
 }
 
 # Always the three together: with other features of their dependencies for each, cargo would compile all of it again.
@@ -170,7 +174,7 @@ step_benches() {
     ! grep -q criterion_main "$bench" || names+=(--bench "$(basename "$bench" .rs)")
   done
   # As tests are compiled: the time of a release build would be spent on nothing that is looked at here.
-  cargo test -p rustmx --benches --no-run && cargo test -p rustmx "${names[@]}" -- --test
+  cargo test -p rustmx-benches --benches --no-run && cargo test -p rustmx-benches "${names[@]}" -- --test
 }
 
 step_aarch64() {
@@ -232,12 +236,33 @@ measured_between_hosts() {
   python3 -m json.tool <"$dir/said" >"$dir/why"
 }
 
+# cut_between_hosts DIRECTORY: the network is cut while they measure. Both ends say so in time, and exit with 1.
+cut_between_hosts() {
+  local rustmx=$CARGO_TARGET_DIR/release/rustmx dir=$1 listens calls end code
+  ci/netlab.sh exec h2 timeout 60 "$rustmx" compare --listen 7001 2>"$dir/there" &
+  listens=$!
+  timeout 20 bash -c 'until grep -q waiting "$1"; do sleep 0.1; done' - "$dir/there" || return
+  ci/netlab.sh exec h1 timeout 60 "$rustmx" compare --to h2:7001 >"$dir/said" 2>"$dir/here" &
+  calls=$!
+  timeout 20 bash -c 'until grep -q measuring "$1"; do sleep 0.1; done' - "$dir/there" || return
+  sleep 2
+  ci/netlab.sh drop h2 on
+  for end in "$listens" "$calls"; do
+    code=0
+    wait "$end" || code=$?
+    [ $code = 1 ] || { echo "exit code $code" >>"$dir/here"; cat "$dir/there" >>"$dir/here"; cp "$dir/here" "$dir/why"; return 1; }
+  done
+  cp "$dir/there" "$dir/why"
+  grep -q "Start this one again" "$dir/there" || return
+  echo "test result: ok. 1 passed; 0 failed; rustmx compare --to h2:7001, and the network is cut"
+}
+
 # The command from host to host, as the README says it.
 between_hosts() {
   local dir code=0
   dir=$(mktemp -d)
   export NETLAB=command FI_RUSTMX_PROFILE=$dir/profile.toml
-  ci/netlab.sh up --hosts 2 && measured_between_hosts "$dir" || { code=1 && tail -n 20 "$dir/said" "$dir/why"; }
+  ci/netlab.sh up --hosts 2 && measured_between_hosts "$dir" && cut_between_hosts "$dir" || { code=1 && tail -n 20 "$dir/said" "$dir/why"; }
   ci/netlab.sh down || code=1
   rm -r "$dir"
   unset NETLAB FI_RUSTMX_PROFILE
@@ -249,7 +274,7 @@ step_netlab() {
   local said
   said=$(ci/netlab.sh probe) || skip "no laboratory here: $(grep ': no' <<<"$said" | paste -sd, -)" || return
   ci/netlab.sh self-test || return
-  RUSTMX_TEST_NETLAB=$root/ci/netlab.sh cargo test -p rustmx --test network hosts:: || return
+  RUSTMX_TEST_NETLAB=$root/ci/netlab.sh tests --test network hosts:: || return
   release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
   mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives

@@ -1,7 +1,7 @@
 //! `rustmx compare --listen`: waits for a `rustmx compare --to` or `rustmx tune --to` of another host, and does its part of one measurement.
 
 use crate::Failure;
-use crate::partner::{GREETING, line_of, prepare};
+use crate::partner::{END, GREETING, line_of, prepare};
 use crate::work::Worker;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -68,6 +68,16 @@ pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
             }
             seen.store(true, Ordering::Release);
         });
-        return Worker::for_others(gone).serve(false, std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()), &mut out);
+        let mut ended = false;
+        let orders = std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()).take_while(|order| {
+            ended = order == END;
+            !ended
+        });
+        const HELPS: &str = "was its command ended, or the network between cut? Start this one again";
+        return match Worker::for_others(gone).serve(false, orders, &mut out) {
+            Ok(()) if ended => Ok(()),
+            Ok(()) => Err(format!("{from} is gone and has not said that it is through; {HELPS}")),
+            Err(why) => Err(format!("measuring for {from} ended early ({why}); {HELPS}")),
+        };
     }
 }

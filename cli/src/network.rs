@@ -194,6 +194,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         }
         rates(&mut bench, asked, &mut flows)?;
     }
+    bench.second.end();
     bar.finish_and_clear();
     let (mut cells, mut limits) = (Vec::new(), Vec::new());
     for ((task, size), rounds_ns) in tasks.iter().zip(took) {

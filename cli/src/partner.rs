@@ -36,13 +36,20 @@ const REACHED: Duration = Duration::from_secs(10);
 /// The longest line that another host may say, in bytes.
 const LONGEST_LINE: u64 = 64 << 10;
 
+/// Milliseconds until a host is gone that acknowledges nothing: while something waits for that, the kernel does not ask whether it is there.
+const SILENT: u32 = 11_000;
+
+/// What the caller says when it is through, so that its end is not taken for an accident.
+pub(crate) const END: &str = "end";
+
 /// A connection over which lines are said: they leave at once, and a host that is gone without a word is noticed in ten seconds or so.
 pub(crate) fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
-    Ok(sockopt::set_tcp_keepcnt(stream, 3)?)
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(sockopt::set_tcp_user_timeout(stream, SILENT)?)
 }
 
 /// The next line of another host, without its end; nothing if there is none, or one that is too long.
@@ -120,6 +127,13 @@ impl Partner {
         let Who::Remote(stream) = &self.who else { return None };
         let (there, here) = (stream.get_ref().peer_addr().ok()?, stream.get_ref().local_addr().ok()?);
         Some([there, here].map(|address| address.ip().to_canonical()))
+    }
+
+    /// One on another host need not wait any more. What it says to that is not waited for.
+    pub fn end(&mut self) {
+        if let Who::Remote(stream) = &mut self.who {
+            let _ = stream.get_mut().write_all(format!("{END}\n").as_bytes());
+        }
     }
 
     /// Tells it something.

@@ -192,7 +192,7 @@ impl Worker {
     fn connect(&mut self, to: Option<(&str, &str)>) -> Result<String, Failure> {
         let Some((ip, port)) = to else {
             let any = self.raw_address();
-            let (raw, port) = Raw::listen(any)?;
+            let (raw, port) = Raw::listen(any, self.remote.clone().unwrap_or_default())?;
             self.raw = Some(raw);
             return Ok(port.to_string());
         };

@@ -314,8 +314,10 @@ fn who_is_left_alone_in_the_middle_ends() {
                 assert!(Instant::now() < until, "what it started still runs");
                 std::thread::sleep(Duration::from_millis(50));
             }
-            let left = code_of(waiting);
-            assert!(left.is_some(), "ended by itself");
+            assert_eq!(code_of(waiting), Some(1));
+            let mut why = String::new();
+            told.read_to_string(&mut why).expect("text");
+            assert!(why.contains("Start this one again"), "{why}");
         } else {
             waiting.kill().expect("is ours");
             waiting.wait().expect("is ours");

@@ -1,6 +1,6 @@
 //! The figures of `docs/adr/0019-tcp.md` for short messages: a tagged message of some bytes to and fro over the loopback interface, beside two
 //! plain sockets that spin and do nothing else. Two processes on two cores, rounds of both in turn.
-//! `cargo bench --bench tcp [-- BYTES [ROUNDS]]`.
+//! `cargo bench -p rustmx-benches --bench tcp [-- BYTES [ROUNDS]]`.
 
 mod node;
 

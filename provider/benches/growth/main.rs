@@ -1,6 +1,6 @@
 //! How jobs grow: whole engines over a simulated network (`tests/growth/sim/`), from 16 ranks up to what fits, and a model of the rest.
 //!
-//! `cargo bench -p rustmx --bench growth` takes minutes and up to 3 GB, and writes the plot and the tables that `docs/scaling.md` shows.
+//! `cargo bench -p rustmx-benches --bench growth` takes minutes and up to 3 GB, and writes the plot and the tables that `docs/scaling.md` shows.
 //! `--help` tells what can be changed.
 
 mod page;

@@ -6,7 +6,7 @@
 //!                              bits 3 and 4: what the next 20 bytes but the port are
 //!  5  1  zero
 //!  6  2  port, network order   of the service, and of the TCP side at all addresses; 0: none
-//!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified
+//!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified, also that of IPv4
 //! 24  4  scope id, little endian
 //!  8 20  with bit 3            an IPv6 address of any scope, and the IPv4 address of the same endpoint
 //!  8 20  with bit 4            two to five IPv4 addresses, best first, then zeros
@@ -125,7 +125,7 @@ impl Name {
     /// Whether the 20 bytes are what the flags say, in the one way in which they can be written.
     fn has_sound_addresses(&self) -> bool {
         match self.flags & (FAMILIES | FOURS) {
-            0 => true,
+            0 => self.ip.to_ipv4_mapped() != Some(Ipv4Addr::UNSPECIFIED),
             _ if self.is_contact() || self.port == 0 => false,
             FAMILIES => {
                 self.ip.to_ipv4_mapped().is_none() && !self.ip.is_unspecified() && self.scope_id != 0 && !is_local(&self.ip)
@@ -278,7 +278,7 @@ fn is_local(ip: &Ipv6Addr) -> bool {
 }
 
 fn v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
+    match ip.to_canonical() {
         IpAddr::V4(v4) if v4.is_unspecified() => Ipv6Addr::UNSPECIFIED,
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
@@ -409,6 +409,11 @@ mod tests {
         assert_eq!(kept(&["[fd00::1%3]", "10.0.0.1"]), ["fd00::1%3"], "a scope has no room beside another address");
         let [two, one] = [&["10.0.0.1", "10.0.0.2"][..], &["10.0.0.3"]]
             .map(|list| list.iter().map(|a| address(a).expect("an address")).collect::<Vec<_>>());
+        assert_eq!(kept(&["0.0.0.0"]), kept(&["[::]"]));
+        assert_eq!(
+            Name::contact(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into(), 0, 9),
+            Name::contact(Ipv6Addr::UNSPECIFIED.into(), 0, 9)
+        );
         let moved = Name::new(1, 0, 1, None).at(&two, 9).at(&one, 9);
         assert_eq!(moved, Name::new(1, 0, 1, None).at(&one, 9), "nothing of where it was before");
     }
@@ -433,6 +438,7 @@ mod tests {
             ("a contact by the network only", contact, &[(4, &[CONTACT | BY_PORT | NETWORK_ONLY])]),
             ("a contact with a table", contact, &[(48, &[1])]),
             ("by port, without one", listens, &[(6, &[0, 0])]),
+            ("the unspecified address as if it were one of IPv4", plain, &[(18, &[255, 255])]),
             ("a contact with two addresses", fours, &[(4, &[FOURS | CONTACT]), (32, &[0]), (40, &[0])]),
             ("two addresses without a port", fours, &[(6, &[0, 0])]),
             ("both kinds of two addresses", fours, &[(4, &[FOURS | FAMILIES])]),

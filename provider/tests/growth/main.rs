@@ -1,4 +1,4 @@
-//! Small jobs over the simulated network, and what must hold however many ranks there are. Large ones: `cargo bench -p rustmx --bench growth`.
+//! Small jobs over the simulated network, and what must hold however many ranks there are. Large ones: `cargo bench -p rustmx-benches --bench growth`.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,6 +1,8 @@
 //! Peers on different hosts of the laboratory (`ci/netlab.sh`, which `RUSTMX_TEST_NETLAB` names; it needs root): one is cut off in silence, its
 //! process and its kernel live on and know nothing; hosts of different families, with two cards, without addresses, behind routers.
 
+mod flows;
+
 use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::scene::open;
@@ -53,6 +55,8 @@ fn role_of_a_host() {
     let Some(words) = role() else { return };
     match words[0].as_str() {
         "mute" => mute(),
+        "sink" => flows::sink(),
+        "source" => flows::source(&words[1], &words[2]),
         "host" => host(words.get(1).map_or("", String::as_str), words.get(2).map_or("", String::as_str)),
         _ => watcher(&words[1], words[2] == "full"),
     }
@@ -214,6 +218,45 @@ fn hosts_without_addresses() {
     for (from, to) in [(0, 1), (1, 0)] {
         let (what, ms, said) = sends(&mut hosts[from], &names[to]);
         assert_eq!(what, "arrived", "{names:?} after {ms} ms: {said}");
+    }
+}
+
+/// Two cards with addresses of any scope, of a site and of their link each.
+#[test]
+fn hosts_with_many_ipv6_addresses() {
+    const MORE: &str = "for k in 0 1; do ip addr add 2001:db8:$k::$(hostname | tr -d h)/64 dev eth$k nodad; done";
+    const WALL: &str = "nft 'table ip wall {
+        chain out { type filter hook output priority 0; ip daddr 10.77.0.0/16 drop; }
+        }'";
+    for family in ["--ipv6-only", "--dual"] {
+        let Some(_lab) = Lab::up(&["--hosts", "2", "--nics", "2", family]) else { return };
+        for host in ["h1", "h2"] {
+            run_on(host, MORE);
+        }
+        let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+        let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+        let six = names[0].split(['[', ']']).nth(1).expect("an IPv6 address").to_owned();
+        assert!(names.iter().all(|n| n.matches('[').count() == 1 && !n.contains("fe80")), "{names:?}");
+        assert!(names.iter().all(|n| n.contains("//10.77.") == (family == "--dual")), "{names:?}");
+        if family == "--dual" {
+            // The address that is tried first leads nowhere, and nobody says so.
+            run_on("h2", WALL);
+        } else {
+            let (what, ms, said) = sends(&mut hosts[0], &names[1]);
+            assert_eq!(what, "arrived", "{names:?} after {ms} ms: {said}");
+            // The one that was told is no more: who knows no other is told in time, and a new endpoint tells another one.
+            run_on("h1", &format!("ip link set $(ip -o addr show to {six} | awk '{{ print $2 }}') down"));
+            let mut caller = on("h2", "host");
+            caller.hear();
+            let (what, ms, said) = sends(&mut caller, &names[0]);
+            assert!(["TimedOut", "Unreachable"].contains(&what.as_str()) && ms < 3000 + SLACK, "{what} after {ms} ms: {said}");
+            assert!(said.contains(&six), "{said}");
+            hosts[0] = on("h1", "host");
+        }
+        let name = if family == "--dual" { names[0].clone() } else { hosts[0].hear() };
+        assert!((name == names[0]) == (family == "--dual"), "{name}");
+        let (what, ms, said) = sends(&mut hosts[1], &name);
+        assert_eq!(what, "arrived", "{name} after {ms} ms: {said}");
     }
 }
 

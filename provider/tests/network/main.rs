@@ -12,6 +12,7 @@
 //! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
+//! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
 //! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
