@@ -69,7 +69,9 @@ fn errno(why: &io::Error) -> Errno {
 fn refused(why: &io::Error) -> String {
     match errno(why) {
         Errno::NOSYS => "this kernel has no io_uring".into(),
-        Errno::PERM | Errno::ACCESS => "io_uring is forbidden here (kernel.io_uring_disabled, or a container's filter of system calls)".into(),
+        Errno::PERM | Errno::ACCESS => {
+            "io_uring is forbidden here (kernel.io_uring_disabled, or a container's filter of system calls)".into()
+        }
         Errno::NOMEM => "there is not enough memory that may be locked (ulimit -l)".into(),
         why => format!("io_uring cannot be had ({why})"),
     }

@@ -99,6 +99,8 @@ const SURE: u32 = 32;
 const ASK_EVERY: u32 = 16;
 
 const LISTENER: u64 = u64::MAX;
+/// What the kernel says of registered buffers.
+const RING: u64 = u64::MAX - 1;
 
 /// How the network is used.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +121,7 @@ pub struct Terms {
 
 /// What the connections of one endpoint share.
 struct Office {
-    poller: Poller,
+    poller: Arc<Poller>,
     /// Counts the turns of the endpoint.
     turn: AtomicU64,
     /// Connections that have something to send.
@@ -131,7 +133,7 @@ struct Office {
     /// Of connections that are no more.
     guesses: Mutex<Guesses>,
     zerocopies: Mutex<Sums>,
-    zerocopy: ZeroCopy,
+    zerocopy: zerocopy::Means,
     /// Calls that reached somebody else, and go on.
     astray: Mutex<Vec<(Name, Call)>>,
     /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
@@ -142,9 +144,10 @@ struct Office {
 }
 
 impl Office {
-    fn new(patience: u64) -> Result<Office, Errno> {
-        let poller = Poller::new()?;
+    fn new(patience: u64, zerocopy: ZeroCopy) -> Result<Office, Errno> {
+        let poller = Arc::new(Poller::new()?);
         Ok(Office {
+            zerocopy: zerocopy::Means::new(zerocopy, poller.clone()),
             poller,
             turn: AtomicU64::new(1),
             dirty: Mutex::new(Vec::new()),
@@ -152,7 +155,6 @@ impl Office {
             patience,
             guesses: Mutex::default(),
             zerocopies: Mutex::default(),
-            zerocopy: ZeroCopy::Auto,
             astray: Mutex::default(),
             tokens: Mutex::default(),
             lanes: AtomicU64::new(0),
@@ -205,7 +207,7 @@ impl Tcp {
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
     pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Office { zerocopy: terms.zerocopy, ..Office::new(terms.patience).map_err(|_| Error::NoResources)? };
+        let office = Office::new(terms.patience, terms.zerocopy).map_err(|_| Error::NoResources)?;
         let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
@@ -423,6 +425,14 @@ impl Tcp {
                 self.accept_all(events);
                 continue;
             }
+            if token == RING {
+                for slot in self.office.zerocopy.news() {
+                    if let Some(connection) = self.connection(slot) {
+                        self.read(&connection, false, now, events);
+                    }
+                }
+                continue;
+            }
             let slot = token as u32;
             if self.strangers.contains_key(&slot) {
                 self.hear_stranger(slot, events);
@@ -514,6 +524,7 @@ impl Tcp {
         self.look_after_strangers(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
+        self.office.zerocopy.tend();
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);

@@ -6,6 +6,7 @@
 use super::connection::Connection;
 use super::proof::Guard;
 use super::{NOBODY, Office};
+use crate::config::network;
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::UserSeg;
 use crate::shm::bell::{self, Bell};
@@ -32,7 +33,7 @@ pub(super) fn sockets() -> [OwnedFd; 2] {
 }
 
 fn office() -> Arc<Office> {
-    Arc::new(Office::new(10_000).expect("poller"))
+    Arc::new(Office::new(10_000, network::ZeroCopy::Auto).expect("poller"))
 }
 
 fn connection(fd: OwnedFd) -> Arc<Connection> {
