@@ -245,7 +245,10 @@ fn more_notices_than_have_room() {
     while sent < 3 * NOTICES {
         match ring.send(&a, 0, memory.part(0, 1), sent.into(), |_| told += 1).sent {
             Ok(_) => sent += 1,
-            Err(why) => break assert_eq!(why, Errno::AGAIN),
+            Err(why) => {
+                assert_eq!(why, Errno::AGAIN);
+                break;
+            }
         }
     }
     // With this they are all there.
