@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "does to memory what a program may do to its own")]
 
 use super::*;
-use crate::sys::tcp;
+use crate::sys::{fork, tcp};
 use core::ptr::null_mut;
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
@@ -100,14 +100,14 @@ impl Space {
                     "mprotect"
                 }
                 7 => "nothing",
-                _ => fork(),
+                _ => child(),
             }
         }
     }
 }
 
 /// A child that ends some time later, and the parent writes meanwhile.
-fn fork() -> &'static str {
+fn child() -> &'static str {
     // SAFETY: the child calls nothing but usleep(3) and _exit(2).
     match unsafe { libc::fork() } {
         0 => {
@@ -182,14 +182,18 @@ fn some(chance: &mut Chance) -> Range<usize> {
 
 #[test]
 fn what_is_sent_out_of_a_slot_is_what_is_mapped_there() {
-    let Some(seen) = torture(Oversight::Monitored, 3000) else { return };
-    assert!(seen.hits > 1000 && seen.stale == 0, "{seen:?}");
+    fork::alone("cache::registered::tests::what_is_sent_out_of_a_slot_is_what_is_mapped_there", || {
+        let Some(seen) = torture(Oversight::Monitored, 3000) else { return };
+        assert!(seen.hits > 1000 && seen.stale == 0, "{seen:?}");
+    });
 }
 
 #[test]
 fn without_the_monitor_it_is_not() {
-    let Some(seen) = torture(Oversight::Blind, 500) else { return };
-    assert!(seen.stale > 0, "{seen:?}");
+    fork::alone("cache::registered::tests::without_the_monitor_it_is_not", || {
+        let Some(seen) = torture(Oversight::Blind, 500) else { return };
+        assert!(seen.stale > 0, "{seen:?}");
+    });
 }
 
 /// Shared memory, whose pages others can take away, and what cannot be written are not registered, nor is what comes once.

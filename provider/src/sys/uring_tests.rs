@@ -158,6 +158,10 @@ fn a_slot_has_its_pages_until_it_is_emptied() {
 /// After a fork the pages stay with the parent, also those of huge pages: what it writes then is what is sent.
 #[test]
 fn after_a_fork_the_parent_keeps_the_pages() {
+    fork::alone("sys::uring::tests::after_a_fork_the_parent_keeps_the_pages", forks);
+}
+
+fn forks() {
     let Some(mut ring) = open() else { return };
     for huge in [false, true] {
         let [a, b] = sockets();

@@ -158,7 +158,10 @@ fn memory_that_changes_between_messages() {
                 came += all_ok(&b.poll());
                 until.check(|| format!("round {round}: {sent} sent, {came} came, {:?}", a.stats()));
             }
-            assert!(into[..size] == pattern(size, round * WINDOW + at), "round {round}: message {at} of {size} bytes was altered");
+            assert!(
+                into[..size] == pattern(size, round * WINDOW + at),
+                "round {round}: message {at} of {size} bytes was altered"
+            );
         }
         while sent < WINDOW {
             sent += all_ok(&a.poll());

@@ -395,10 +395,16 @@ impl Choice {
 
     /// The kernel did not take it; it was copied.
     pub fn refused(&mut self, way: Way, why: Refusal) {
+        self.withdrawn(way);
         self.rests[way].refusals += 1;
         if self.rests[way].refusals >= REFUSALS {
             self.rest(way, Verdict::Refused(why));
         }
+    }
+
+    /// What [`next`](Self::next) said does not come about, for reasons of the payload's: there is no notice to be waited for.
+    pub fn withdrawn(&mut self, way: Way) {
+        self.unanswered[way] = self.unanswered[way].saturating_sub(1);
     }
 
     /// What is thought of a way.

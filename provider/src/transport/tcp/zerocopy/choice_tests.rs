@@ -262,6 +262,28 @@ fn what_is_refused_is_not_asked_for_again_and_again() {
     }
 }
 
+/// Buffers that cannot be registered after all say nothing against those that can.
+#[test]
+fn what_is_withdrawn_is_not_waited_for() {
+    let (mut choice, mut used) = (Choice::new(true), 0);
+    for round in 0..1000 {
+        if !choice.considers(1 << 20) {
+            continue;
+        }
+        let way = choice.next(1 << 20, true);
+        if way == Way::Registered && round < 100 {
+            choice.withdrawn(way);
+            continue;
+        }
+        used += u32::from(way == Way::Registered);
+        choice.took(way, 1 << 20, if way == Way::Registered { 1000 } else { 100_000 });
+        if way != Way::Copied {
+            choice.answered(way, 1, 1 << 20, 0, 10);
+        }
+    }
+    assert!(used > 800, "{used}");
+}
+
 /// Without a ring only two ways are left, and where the second one is refused nothing is even looked at.
 #[test]
 fn what_cannot_be_had_is_never_chosen() {

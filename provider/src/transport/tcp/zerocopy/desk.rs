@@ -6,6 +6,7 @@
 use super::super::RING;
 use crate::cache::registered::{NotHeld, Registered, SLOTS};
 use crate::mem::user::UserSeg;
+use crate::sys::event::EventFd;
 use crate::sys::fork;
 use crate::sys::poller::Poller;
 use crate::sys::uring::{self, Answer, Uring};
@@ -34,6 +35,9 @@ struct Open {
     /// Accounts by number.
     inboxes: FxHashMap<u32, Inbox>,
     last: u32,
+    /// Readable while there are notices that were taken out of the ring, whose own descriptor is not readable any more, and that nobody has asked for.
+    bell: EventFd,
+    rang: bool,
 }
 
 /// What the kernel has said to one connection.
@@ -49,10 +53,12 @@ impl Open {
         if let Some(why) = held.refusal() {
             return Err(format!("of registered memory nobody could tell what becomes of it: {why}"));
         }
-        Ok(Open { uring: Uring::open(SLOTS)?, held, inboxes: FxHashMap::default(), last: 0 })
+        let bell = EventFd::new().map_err(|why| format!("there is no eventfd ({why})"))?;
+        Ok(Open { uring: Uring::open(SLOTS)?, held, inboxes: FxHashMap::default(), last: 0, bell, rang: false })
     }
 
-    fn take(inboxes: &mut FxHashMap<u32, Inbox>, said: uring::Notice) {
+    /// Keeps what was said until its connection asks.
+    fn keep(inboxes: &mut FxHashMap<u32, Inbox>, said: uring::Notice) {
         let (account, call) = ((said.name >> 32) as u32, said.name as u32);
         // Else it has been given up, and what it lent with it.
         if let Some(inbox) = inboxes.get_mut(&account) {
@@ -60,9 +66,17 @@ impl Open {
         }
     }
 
+    /// Takes what there is.
     fn collect(&mut self) {
         let Open { uring, inboxes, .. } = self;
-        uring.notices(|said| Open::take(inboxes, said));
+        uring.notices(|said| Open::keep(inboxes, said));
+    }
+
+    /// Somebody is to look who has been told something.
+    fn ring(&mut self) {
+        if !std::mem::replace(&mut self.rang, true) {
+            self.bell.raise();
+        }
     }
 }
 
@@ -76,7 +90,8 @@ impl Desk {
         let mut state = self.state.lock();
         if let State::Unasked = *state {
             *state = match Open::new().and_then(|open| {
-                self.poller.add(&open.uring, RING).map_err(|why| format!("its ring cannot be watched ({why})"))?;
+                let watched = self.poller.add(&open.uring, RING).and_then(|()| self.poller.add(&open.bell, RING));
+                watched.map_err(|why| format!("its ring cannot be watched ({why})"))?;
                 Ok(open)
             }) {
                 Ok(open) => State::Open(Box::new(open)),
@@ -111,6 +126,9 @@ impl Desk {
     pub fn news(&self) -> Vec<u32> {
         let news = self.with(|open| {
             open.collect();
+            if std::mem::take(&mut open.rang) {
+                open.bell.lower();
+            }
             open.inboxes.values().filter(|inbox| !inbox.notices.is_empty()).map(|inbox| inbox.slot).collect()
         });
         news.unwrap_or_default()
@@ -128,6 +146,7 @@ impl Drop for Desk {
             && !fork::in_child()
         {
             self.poller.remove(&open.uring);
+            self.poller.remove(&open.bell);
         }
     }
 }
@@ -158,8 +177,15 @@ impl Account {
         let name = u64::from(self.number) << 32 | u64::from(self.next);
         let answer = self.desk.with(|open| {
             let Open { uring, held, inboxes, .. } = open;
-            let slot = held.slot(payload)?;
-            Some(uring.send(fd, slot, payload, name, |said| Open::take(inboxes, said)))
+            let (slot, mut told) = (held.slot(payload)?, false);
+            let answer = uring.send(fd, slot, payload, name, |said| {
+                Open::keep(inboxes, said);
+                told = true;
+            });
+            if told {
+                open.ring();
+            }
+            Some(answer)
         })??;
         self.next = self.next.wrapping_add(u32::from(answer.notice));
         Some(answer)
@@ -169,7 +195,11 @@ impl Account {
     pub fn notices(&self) -> Vec<Notice> {
         let notices = self.desk.with(|open| {
             open.collect();
-            open.inboxes.get_mut(&self.number).map(|inbox| std::mem::take(&mut inbox.notices))
+            let own = open.inboxes.get_mut(&self.number).map(|inbox| std::mem::take(&mut inbox.notices));
+            if open.inboxes.values().any(|inbox| !inbox.notices.is_empty()) {
+                open.ring();
+            }
+            own
         });
         notices.flatten().unwrap_or_default()
     }

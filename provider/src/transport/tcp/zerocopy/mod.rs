@@ -92,8 +92,9 @@ impl Lender {
         if let Some(choice) = &mut self.choice {
             match held {
                 Ok(true) => choice.registered(self.clock.now() - began),
+                Ok(false) => {}
                 Err(NotHeld::Limits) => choice.refused(Way::Registered, Refusal::Limits),
-                Ok(false) | Err(NotHeld::Memory) => {}
+                Err(NotHeld::Memory) => choice.withdrawn(Way::Registered),
             }
         }
         held.is_ok()
@@ -222,13 +223,16 @@ impl ZeroCopy {
     /// The kernel did not take it so. Whether it is to be copied instead; else it is an error, or there is no room.
     pub fn is_refusal(&mut self, way: Way, why: Errno) -> bool {
         let refusal = match why {
-            Errno::NOBUFS | Errno::NOMEM => Refusal::Limits,
-            Errno::FAULT | Errno::OPNOTSUPP | Errno::INVAL => Refusal::Memory,
-            Errno::STALE => return true,
+            Errno::NOBUFS | Errno::NOMEM => Some(Refusal::Limits),
+            Errno::FAULT | Errno::OPNOTSUPP | Errno::INVAL => Some(Refusal::Memory),
+            Errno::STALE => None,
             _ => return false,
         };
         if let Some(choice) = self.lender().and_then(|lender| lender.choice.as_mut()) {
-            choice.refused(way, refusal);
+            match refusal {
+                Some(refusal) => choice.refused(way, refusal),
+                None => choice.withdrawn(way),
+            }
         }
         true
     }
