@@ -133,8 +133,8 @@ fn memory_that_changes_between_messages() {
     let mut into = vec![0; LONGEST];
     let until = Deadline::new(200);
     let mut starved = false;
-    for round in 0..200 {
-        if round == 100 {
+    for round in 0..60 {
+        if round == 40 {
             starved = starve([place(&a).port(), place(&b).port()]) == 2;
         }
         let mut sizes = [0; WINDOW];

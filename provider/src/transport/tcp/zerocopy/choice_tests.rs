@@ -209,8 +209,8 @@ fn what_is_registered_for_little_does_not_pay() {
     sender.send(&dear, 4000);
     assert!(sender.by[Way::Registered] < 200, "{:?}", sender.by.0);
     let mut sender = Sender::new(9);
-    sender.send(&Link { registers: 1, pin_kib: 30.0, ..dear }, 1000);
-    sender.send(&Link { registers: 1, pin_kib: 30.0, ..dear }, 4000);
+    sender.send(&Link { registers: 1, register: 20_000.0, pin_kib: 30.0, ..dear }, 1000);
+    sender.send(&Link { registers: 1, register: 20_000.0, pin_kib: 30.0, ..dear }, 4000);
     assert!(sender.by[Way::Registered] > 3500, "{:?}", sender.by.0);
 }
 

@@ -50,11 +50,12 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
 fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
     for _ in 0..3 {
         post(outgoing, 1, memory.as_mut_ptr(), memory.len());
-        let (mut got, mut late) = (0, 0);
-        while outgoing.done.pop_front().is_none() || got < memory.len() {
+        let (mut got, mut late, mut done) = (0, 0, false);
+        while !done || got < memory.len() {
             outgoing.flush(stream, false).expect("sent");
             let _ = read(b, &mut got, &mut late);
             outgoing.hear(stream);
+            done |= outgoing.done.pop_front().is_some();
         }
     }
     // What is left of heads.
@@ -162,11 +163,12 @@ fn a_buffer_that_ends_while_it_leaves() {
     assert!(outgoing.blocked && taken > 0 && taken < HALF as u64, "{taken}");
     // SAFETY: the second half is not looked at any more.
     unsafe { rustix::mm::munmap(at.byte_add(HALF), HALF) }.expect("unmap");
-    let (mut got, mut late) = (0, 0);
-    while outgoing.done.pop_front().is_none() || got < HALF {
+    let (mut got, mut late, mut done) = (0, 0, false);
+    while !done || got < HALF {
         let _ = read(&b, &mut got, &mut late);
         outgoing.flush(&stream, false).expect("sent");
         outgoing.hear(&stream);
+        done |= outgoing.done.pop_front().is_some();
     }
     assert!(late == 0 && !outgoing.zerocopy.waits());
     // What is not registered any more may come again, as each frame is one for itself.
@@ -193,10 +195,10 @@ fn notices_wake_who_sleeps() {
     while outgoing.zerocopy.waits() {
         while read(&b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
         let mut tokens = Vec::new();
-        while tokens != [super::super::RING] {
+        // The bell may ring for what was heard since.
+        while !tokens.contains(&super::super::RING) || means.news() != [17] {
             poller.ready(&mut tokens);
         }
-        assert_eq!(means.news(), [17]);
         outgoing.hear(&stream);
         assert!(means.news().is_empty());
     }
