@@ -93,6 +93,7 @@ step_network() {
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_ENCRYPT=1 FI_RUSTMX_AUTH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') \
       tests --no-fail-fast --test pair --test memory &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always tests --no-fail-fast --test pair &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=uring tests --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair
 }
 

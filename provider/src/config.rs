@@ -142,8 +142,8 @@ table! {
         tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
         /// Connections by which long messages go to a peer on another host: auto: more than one where that was measured to be quicker; 1: one.
         tcp_lanes: Kind::Choice(&["auto", "1", "2", "3", "4", "5", "6", "7", "8"]), 0, 0, 8;
-        /// Whether long messages to other hosts leave without a copy by the kernel (MSG_ZEROCOPY): auto: to peers for which that was seen to take less of the sender's time; always: wherever the kernel takes them so, for tests.
-        tcp_zerocopy: Kind::Choice(&["auto", "always", "never"]), 0, 0, 2;
+        /// Whether long messages to other hosts leave without a copy by the kernel (MSG_ZEROCOPY, io_uring): auto: to peers for which that was seen to take less of the sender's time; always: by MSG_ZEROCOPY, wherever the kernel takes them so; uring: out of registered buffers where messages come out of the same memory again, else as always. Both are for tests.
+        tcp_zerocopy: Kind::Choice(&["auto", "always", "never", "uring"]), 0, 0, 3;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.
         peer_timeout: Kind::Millis, 10_000, 3_000, 3_600_000;
         /// Whether everything that goes to other hosts is encrypted, by a key that the job's processes share (FI_RUSTMX_AUTH_KEY or FI_RUSTMX_AUTH_KEY_FILE).

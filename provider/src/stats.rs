@@ -77,9 +77,11 @@ counters! {
     lanes;
     /// Bytes that were sent by these.
     striped;
-    /// Bytes of messages to other hosts that the kernel was given to be sent without a copy.
+    /// Bytes of messages to other hosts that the kernel was given to be sent without a copy (`MSG_ZEROCOPY`).
     zerocopy;
-    /// Bytes of these that it copied all the same.
+    /// The same out of registered buffers (io_uring).
+    zerocopy_registered;
+    /// Bytes of both that it copied all the same.
     zerocopy_copied;
 }
 

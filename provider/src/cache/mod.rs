@@ -1,6 +1,6 @@
 //! The registration cache: what is known of ranges of addresses, as long as the kernel says that nothing happened to them.
 //!
-//! [`Cache`] is for any kind of value; [`exports::Exports`] is the first user, and [`own::OwnMemory`] what a door asks. Promises and exceptions: ADR 0015. Reading order:
+//! [`Cache`] is for any kind of value; [`exports::Exports`] is the first user, with [`own::OwnMemory`] before it, which a door asks; [`registered::Registered`] the second. Promises and exceptions: ADR 0015. Reading order:
 //! [`news`] (why nothing stale is found), [`monitor`], [`ranges`], and this file.
 
 pub mod news;
@@ -15,6 +15,8 @@ pub mod own;
 pub mod ranges;
 #[cfg(not(loom))]
 pub mod recent;
+#[cfg(not(loom))]
+pub mod registered;
 #[cfg(not(loom))]
 pub mod watches;
 

@@ -90,6 +90,8 @@ pub enum ZeroCopy {
     Always,
     /// Nowhere.
     Never,
+    /// Out of registered buffers wherever it comes out of the same memory again; else as `Always`.
+    Uring,
 }
 
 impl ZeroCopy {
@@ -98,6 +100,7 @@ impl ZeroCopy {
         match number {
             0 => ZeroCopy::Auto,
             1 => ZeroCopy::Always,
+            3 => ZeroCopy::Uring,
             _ => ZeroCopy::Never,
         }
     }

@@ -15,7 +15,7 @@ use crate::sys::wake::Wake;
 use crate::sys::{host, memfd};
 use crate::transport::local::Local;
 use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
-use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Venue};
+use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::net::{IpAddr, UdpSocket};
@@ -220,16 +220,15 @@ impl Door for Doors {
         self.tcp.as_ref().map_or((0, 0), Tcp::guesses)
     }
 
-    fn zerocopy(&self) -> (u64, u64) {
-        self.tcp.as_ref().map_or((0, 0), |tcp| {
+    fn zerocopy(&self) -> [u64; 3] {
+        self.tcp.as_ref().map_or([0; 3], |tcp| {
             let sums = tcp.zerocopies();
-            (sums.lent, sums.copied)
+            [sums.lent, sums.registered, sums.copied]
         })
     }
 
-    fn zerocopy_tales(&self) -> Vec<(bool, usize, String)> {
-        let sums = self.tcp.as_ref().map(Tcp::zerocopies).unwrap_or_default();
-        sums.tales().map(|(lends, count, says)| (lends, count, says.to_owned())).collect()
+    fn zerocopy_tales(&self) -> Vec<Tale> {
+        self.tcp.as_ref().map(|tcp| tcp.zerocopies().tales()).unwrap_or_default()
     }
 
     fn arm(&mut self) {

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::log::quoted;
 use crate::select::engines::{self, EngineUse};
 use crate::sys::{heap, interfaces};
-use crate::transport::NotLendable;
+use crate::transport::{NotLendable, Tale};
 use std::net::IpAddr;
 
 /// An address of an endpoint that others are told.
@@ -153,8 +153,8 @@ impl Endpoint {
             }
         }));
         let tales = self.door.as_ref().map(|door| door.zerocopy_tales()).unwrap_or_default();
-        all.extend(tales.into_iter().map(|(on, connections, why)| Circumstance {
-            about: "zero-copy send",
+        all.extend(tales.into_iter().map(|Tale { about, on, connections, why }| Circumstance {
+            about,
             says: format!("{} for {connections} of the connections to other hosts: {why}", if on { "on" } else { "off" }),
             members: format!(",\"on\":{on},\"connections\":{connections},\"why\":{}", quoted(&why)),
             used: on,

@@ -332,7 +332,8 @@ impl Endpoint {
         let mut stats = self.stats;
         (stats.guessed, stats.misguessed) = self.door.as_ref().map_or((0, 0), |door| door.guesses());
         (stats.lanes, stats.striped) = self.door.as_ref().map_or((0, 0), |door| door.lanes());
-        (stats.zerocopy, stats.zerocopy_copied) = self.door.as_ref().map_or((0, 0), |door| door.zerocopy());
+        [stats.zerocopy, stats.zerocopy_registered, stats.zerocopy_copied] =
+            self.door.as_ref().map_or([0; 3], |door| door.zerocopy());
         for id in self.peers.ids() {
             let peer = self.peers.get(id);
             peer.tally.add_to(&mut stats, self.table(peer));

@@ -82,6 +82,12 @@ impl UserSeg {
         self.ptr as usize
     }
 
+    /// Whether all of `other` lies in it.
+    pub fn holds(&self, other: &UserSeg) -> bool {
+        let skip = other.address().wrapping_sub(self.address());
+        skip <= self.len && other.len <= self.len - skip
+    }
+
     /// The part from `skip` on, at most `len` bytes; clipped to the segment.
     pub fn part(&self, skip: usize, len: usize) -> UserSeg {
         let skip = skip.min(self.len);

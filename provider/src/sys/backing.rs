@@ -147,6 +147,18 @@ impl Maps {
             _ => Err(Why::Private),
         }
     }
+
+    /// Whether all of a range is mapped, and private memory of no file: nobody but this process can change which pages are there.
+    pub fn is_own(&self, range: &Range<usize>) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            match self.at(at) {
+                Ok(Some(area)) if !area.shared && area.file.is_none() => at = area.range.end,
+                _ => return false,
+            }
+        }
+        true
+    }
 }
 
 /// `search`, over the text of /proc/self/maps.
@@ -292,6 +304,26 @@ mod tests {
         assert_eq!(maps.around(&(at..at + LEN - 4096)).expect("just that").0.range.end, at + LEN - 4096);
         let settled = memfd(SealFlags::SHRINK | SealFlags::WRITE);
         assert_eq!(writable(&settled).expect_err("sealed for all"), Errno::PERM);
+        let at = map(&fd, MapFlags::SHARED);
+        let maps = Maps::open().expect("maps");
+        assert!(!maps.is_own(&(at..at + 4096)) && !maps.is_own(&(4096..8192)), "shared, and nothing");
+        assert!(
+            !maps.is_own(&{
+                let copy = map(&fd, MapFlags::PRIVATE);
+                copy..copy + 4096
+            }),
+            "of a file"
+        );
+        // SAFETY: fresh mappings, and a hole into one of them.
+        #[expect(unsafe_code)]
+        let [own, shared] = unsafe {
+            let map = |flags| rustix::mm::mmap_anonymous(null_mut(), 3 * 4096, RW, flags).expect("map");
+            let own = map(MapFlags::PRIVATE);
+            rustix::mm::mprotect(own.byte_add(4096), 4096, rustix::mm::MprotectFlags::READ).expect("protect");
+            [own as usize, map(MapFlags::SHARED) as usize]
+        };
+        assert!(maps.is_own(&(own..own + 3 * 4096)), "three mappings");
+        assert!(!maps.is_own(&(shared..shared + 4096)), "children have it, too");
     }
 
     /// Huge pages can run out: a hole in such a file would be a SIGBUS for whoever maps it.

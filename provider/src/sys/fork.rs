@@ -77,3 +77,16 @@ pub fn in_child() -> bool {
         None => false,
     }
 }
+
+/// Runs a test that forks in a process of its own: children have the sockets of all tests of theirs. `name`: the test, with its modules.
+#[cfg(test)]
+pub(crate) fn alone(name: &str, test: impl FnOnce()) {
+    const ALONE: &str = "RUSTMX_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().expect("a path"));
+    let ended = again.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().expect("a copy of this program");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+}

@@ -1,8 +1,9 @@
-//! How many files this process may open (getrlimit(2)).
+//! How many files this process may open, and how much memory it may lock (getrlimit(2)).
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 
 /// Does what makes a descriptor. If the process may not have more (`EMFILE`), but might if it asked, it asks, and does it again.
 ///
@@ -26,6 +27,13 @@ fn raise() -> bool {
 /// lowest one that is free.
 pub fn has_plenty(fd: &OwnedFd) -> bool {
     getrlimit(Resource::Nofile).current.is_none_or(|most| (fd.as_raw_fd() as u64) < most / 2)
+}
+
+/// Bytes of memory that processes of this user may lock, all together; `None`: as many as there are.
+pub fn lockable() -> Option<usize> {
+    let may = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    let most = getrlimit(Resource::Memlock).current;
+    most.filter(|_| !may).map(|most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// What to say when there is none left.

@@ -34,17 +34,22 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Whether this kernel keeps the pages as they are whoever forks.
-fn is_sound() -> bool {
-    static SOUND_HERE: OnceLock<bool> = OnceLock::new();
-    *SOUND_HERE.get_or_init(|| {
+/// The version of this kernel.
+pub(super) fn kernel() -> Option<(u32, u32)> {
+    static KERNEL: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *KERNEL.get_or_init(|| {
         // SAFETY: all zeros is a value of this struct of bytes.
         let mut name: libc::utsname = unsafe { core::mem::zeroed() };
         // SAFETY: the kernel writes `name`, which lives to the end of the call.
         let done = unsafe { libc::uname(&raw mut name) };
         let release: Vec<u8> = name.release.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
-        done == 0 && version(&String::from_utf8_lossy(&release)).is_some_and(|v| v >= SOUND)
+        if done == 0 { version(&String::from_utf8_lossy(&release)) } else { None }
     })
+}
+
+/// Whether this kernel keeps the pages as they are whoever forks.
+fn is_sound() -> bool {
+    kernel().is_some_and(|version| version >= SOUND)
 }
 
 /// Makes [`send`] possible on a TCP socket.

@@ -70,6 +70,19 @@ pub struct Place {
     pub port: u16,
 }
 
+/// How some connections send without a copy by the kernel, for people.
+#[derive(Clone, Debug)]
+pub struct Tale {
+    /// What it is about.
+    pub about: &'static str,
+    /// Whether they do so.
+    pub on: bool,
+    /// How many.
+    pub connections: usize,
+    /// Why, or why not.
+    pub why: String,
+}
+
 /// The place of one endpoint at the venue. Dropped, it is closed.
 pub trait Door: Send {
     /// Where it listens for other hosts; `None` if it does not.
@@ -112,13 +125,13 @@ pub trait Door: Send {
         (0, 0)
     }
 
-    /// Bytes that were given to the kernel to be sent without a copy, and how many of these it copied all the same.
-    fn zerocopy(&self) -> (u64, u64) {
-        (0, 0)
+    /// Bytes that were given to the kernel to be sent without a copy, those of registered buffers, and how many of both it copied all the same.
+    fn zerocopy(&self) -> [u64; 3] {
+        [0; 3]
     }
 
-    /// Whether connections send without a copy, how many of them, and why, for each reason that there is.
-    fn zerocopy_tales(&self) -> Vec<(bool, usize, String)> {
+    /// How connections send without a copy.
+    fn zerocopy_tales(&self) -> Vec<Tale> {
         Vec::new()
     }
 

@@ -70,6 +70,11 @@ pub fn lending() -> Config {
     Config { tcp_zerocopy: 1, ..network() }
 }
 
+/// The same out of registered buffers, where messages come out of the same memory again.
+pub fn registering() -> Config {
+    Config { tcp_zerocopy: 3, ..network() }
+}
+
 /// An endpoint whose warnings are kept.
 pub fn open(config: Config) -> (Node, Arc<Lines>) {
     let lines = Arc::new(Lines::default());

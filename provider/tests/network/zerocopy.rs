@@ -1,11 +1,12 @@
-//! Long messages that the kernel is given to be read where they are (`FI_RUSTMX_TCP_ZEROCOPY=always`). Their memory is overwritten as soon as their
+//! Long messages that the kernel is given to be read where they are (`FI_RUSTMX_TCP_ZEROCOPY=always`, `uring`). Their memory is overwritten as soon as their
 //! completion says that it may be, and what arrives must be what was sent. (Over the loopback interface the kernel copies, but not before
 //! a packet leaves: while the reader is behind, it reads the sender's memory much later than the call that gave it.)
 
 use crate::common::process::{copy, follow_parent, role, say};
 use crate::common::{Deadline, Msg, Node, Rng, Want, all_ok, attr, pattern, watchdog};
 use crate::flow::{pair_with, starve};
-use crate::scene::{lending, network, place};
+use crate::scene::{lending, network, place, registering};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use rustmx::{Config, Error, Name, Telling};
 
 /// What is sent at a time, and what is on its way.
@@ -60,7 +61,7 @@ fn sends_and_overwrites(config: &Config, count: usize, slow: u64, tiny: bool) {
         until.check(|| format!("{sent} sent, {came} came, {busy:?}, {:?}", a.stats()));
     }
     let stats = a.stats();
-    if config.tcp_zerocopy == 1 {
+    if config.tcp_zerocopy != 0 {
         // Not all of it where this user may pin little.
         assert!(stats.zerocopy > 0, "{stats:?}");
         assert!(stats.zerocopy_copied > 0, "the loopback interface has no network card: {stats:?}");
@@ -73,12 +74,103 @@ fn sends_and_overwrites(config: &Config, count: usize, slow: u64, tiny: bool) {
 fn what_is_overwritten_when_it_may_be_arrives_as_it_was() {
     let _dog = watchdog("overwrites", 240);
     sends_and_overwrites(&lending(), 300, 20, false);
+    sends_and_overwrites(&registering(), 300, 20, false);
 }
 
 #[test]
 fn the_same_with_tiny_buffers() {
     let _dog = watchdog("overwrites_tiny", 240);
     sends_and_overwrites(&lending(), 60, 2, true);
+    sends_and_overwrites(&registering(), 60, 2, true);
+}
+
+/// Memory at an address that stays, whatever is mapped there.
+struct Place(usize);
+
+const LONGEST: usize = 3_000_000;
+const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+#[expect(unsafe_code, reason = "what programs do to their memory between messages")]
+impl Place {
+    fn new() -> Place {
+        // SAFETY: fresh memory, which stays to the end of the process.
+        let at = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), LONGEST, RW, MapFlags::PRIVATE) };
+        Place(at.expect("map") as usize)
+    }
+
+    fn bytes(&mut self, len: usize) -> &mut [u8] {
+        // SAFETY: all of it is mapped but in `change`, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.0 as *mut u8, len) }
+    }
+
+    fn change(&mut self, rng: &mut Rng) {
+        let at = self.0 as *mut _;
+        // SAFETY: nothing in this memory is looked at, and it is mapped again when this ends.
+        unsafe {
+            match rng.below(5) {
+                0 => rustix::mm::madvise(at, LONGEST, Advice::LinuxDontNeed).expect("empty"),
+                1 => {
+                    rustix::mm::munmap(at, LONGEST).expect("unmap");
+                    rustix::mm::mmap_anonymous(at, LONGEST, RW, MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE).expect("map");
+                }
+                2 => {
+                    let other = rustix::mm::mmap_anonymous(std::ptr::null_mut(), LONGEST, RW, MapFlags::PRIVATE).expect("map");
+                    rustix::mm::mremap_fixed(other, LONGEST, LONGEST, MremapFlags::MAYMOVE, at).expect("move");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The same memory again and again: it is registered; and between two messages what is mapped there is sometimes emptied or replaced. All bytes are those that the
+/// program sees.
+#[test]
+fn memory_that_changes_between_messages() {
+    let _dog = watchdog("changes", 240);
+    let (mut a, mut b, to_b, _) = pair_with(&registering());
+    let (mut rng, mut places) = (Rng(11), [(); WINDOW].map(|()| Place::new()));
+    let mut into = vec![0; LONGEST];
+    let until = Deadline::new(200);
+    let mut starved = false;
+    for round in 0..60 {
+        if round == 40 {
+            starved = starve([place(&a).port(), place(&b).port()]) == 2;
+        }
+        let mut sizes = [0; WINDOW];
+        for (at, place) in places.iter_mut().enumerate() {
+            if rng.one_in(3) {
+                place.change(&mut rng);
+            }
+            sizes[at] = rng.pick(&[40_000, 100_000, 300_000, if starved { 500_000 } else { LONGEST }]);
+            place.bytes(sizes[at]).copy_from_slice(&pattern(sizes[at], round * WINDOW + at));
+            a.send(Msg::new(to_b, at as u64).ctx(at), place.bytes(sizes[at])).expect("send");
+        }
+        let (mut sent, mut came) = (0, 0);
+        for (at, size) in sizes.into_iter().enumerate() {
+            b.recv(Want::tag(at as u64), &mut into[..size]).expect("recv");
+            while came == at {
+                for event in a.poll() {
+                    let at = event.expect("sent").ctx.0;
+                    places[at].bytes(sizes[at]).fill(0xee);
+                    sent += 1;
+                }
+                came += all_ok(&b.poll());
+                until.check(|| format!("round {round}: {sent} sent, {came} came, {:?}", a.stats()));
+            }
+            assert!(
+                into[..size] == pattern(size, round * WINDOW + at),
+                "round {round}: message {at} of {size} bytes was altered"
+            );
+        }
+        while sent < WINDOW {
+            sent += all_ok(&a.poll());
+            until.check(|| format!("round {round}: {sent} sent, {:?}", a.stats()));
+        }
+    }
+    let (stats, told) = (a.stats(), a.domain.ep_history(a.ep, Telling::All).expect("told"));
+    let on = told.contains("registered buffers: on for 1 of the connections to other hosts: FI_RUSTMX_TCP_ZEROCOPY=uring");
+    assert_eq!(stats.zerocopy_registered > 0, on, "{stats:?}: {told}");
 }
 
 /// Inside a host it is not even tried unless it is asked for; and that is told, with why.
@@ -125,8 +217,8 @@ fn victim() {
 #[test]
 fn a_peer_that_is_killed_with_loans_outstanding() {
     let _dog = watchdog("killed", 100);
-    for round in 0..3 {
-        let mut node = Node::with(lending(), attr());
+    for (round, config) in [lending(), lending(), lending(), registering(), registering()].into_iter().enumerate() {
+        let mut node = Node::with(config.clone(), attr());
         let mut victim = copy("zerocopy::victim", &format!("victim {}", node.name()));
         let to = node.av.insert(&victim.hear().parse::<Name>().expect("name"));
         node.send(Msg::new(to, 1), &mut [1; 8]).expect("send");
@@ -137,7 +229,18 @@ fn a_peer_that_is_killed_with_loans_outstanding() {
             until.check(|| "it does not answer".into());
         }
         // Its window takes some of them; the rest waits for room, or to be asked for.
-        let mut out: Vec<Vec<u8>> = (0..4).map(|i| pattern(200_000 + round * 500_000, i)).collect();
+        let mut out: Vec<Vec<u8>> = (0..4).map(|i| pattern(200_000 + round % 3 * 500_000, i)).collect();
+        // They are registered when they have been sent some times, to whomever.
+        let mut reader = Node::with(config, attr());
+        let to_reader = node.knows(&reader);
+        for buffer in &mut out {
+            for _ in 0..3 {
+                let mut into = vec![0; buffer.len()];
+                reader.recv(Want::tag(9), &mut into).expect("recv");
+                node.send(Msg::new(to_reader, 9), buffer).expect("send");
+                crate::common::run(&mut [&mut node, &mut reader], &[1, 1]);
+            }
+        }
         for (i, buffer) in out.iter_mut().enumerate() {
             node.send(Msg::new(to, 2).ctx(i), buffer).expect("send");
         }

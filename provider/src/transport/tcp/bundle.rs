@@ -10,7 +10,7 @@ use super::lane::{Lane, Seen, Stand};
 use super::lanes::Policy;
 use super::meter::{MUCH, Meter};
 use super::outgoing::Outgoing;
-use crate::config::network::ZeroCopy;
+use super::zerocopy::ZeroCopy;
 use crate::error::Error;
 use crate::mem::user::UserIov;
 use crate::sys::{host, tcp};
@@ -479,7 +479,7 @@ impl Connection {
     }
 
     fn let_go(&self) {
-        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::Never);
+        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::never());
         tcp::finish(self.stream().fd());
     }
 }

@@ -7,7 +7,7 @@ use super::incoming::{Incoming, Stop};
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
-use super::zerocopy::Sums;
+use super::zerocopy::{Sums, ZeroCopy};
 use super::{Bulk, Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
@@ -125,7 +125,7 @@ pub struct Connection {
 impl Connection {
     pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>, origin: Option<Origin>) -> Connection {
         let halves = Halves {
-            outgoing: Outgoing::new(office.zerocopy),
+            outgoing: Outgoing::new(office.zerocopy.at(slot)),
             incoming: Incoming::new(),
             bundle: None,
             lane: None,
@@ -533,7 +533,7 @@ impl Line for Connection {
         self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing.zerocopy.take_back(self.stream.fd());
         self.office.zerocopies.lock().add(&halves.outgoing.zerocopy);
-        halves.outgoing = Outgoing::new(self.office.zerocopy);
+        halves.outgoing = Outgoing::new(ZeroCopy::never());
         halves.incoming = Incoming::new();
     }
 }

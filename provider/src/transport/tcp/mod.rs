@@ -101,6 +101,8 @@ pub const OWED_FOR: u64 = 100_000;
 const SWEEP_EVERY: u64 = 2_000_000;
 
 const LISTENER: u64 = u64::MAX;
+/// What the kernel says of registered buffers.
+const RING: u64 = u64::MAX - 1;
 
 /// How the network is used.
 #[derive(Clone, Debug, Default)]
@@ -365,6 +367,14 @@ impl Tcp {
                 self.accept_all(events);
                 continue;
             }
+            if token == RING {
+                for slot in self.office.zerocopy.news() {
+                    if let Some(connection) = self.connection(slot) {
+                        self.read(&connection, false, now, events);
+                    }
+                }
+                continue;
+            }
             let slot = token as u32;
             if self.strangers.contains_key(&slot) {
                 self.hear_stranger(slot, events);
@@ -456,6 +466,7 @@ impl Tcp {
         self.look_after_strangers(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
+        self.office.zerocopy.tend();
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
             connection.look_at_health(now);

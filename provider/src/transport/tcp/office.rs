@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::guesses::Guesses;
-use super::zerocopy::Sums;
+use super::zerocopy::{Means, Sums};
 use super::{HEALTH_EVERY, LOOKS};
 use crate::config::network::ZeroCopy;
 use crate::peer::name::Name;
@@ -10,11 +10,12 @@ use crate::sys::poller::Poller;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the connections of one endpoint share.
 pub(super) struct Office {
-    pub poller: Poller,
+    pub poller: Arc<Poller>,
     /// Counts the turns of the endpoint.
     pub turn: AtomicU64,
     /// Connections that have something to send, and whether there are any.
@@ -27,7 +28,7 @@ pub(super) struct Office {
     /// Of connections that are no more.
     pub guesses: Mutex<Guesses>,
     pub zerocopies: Mutex<Sums>,
-    pub zerocopy: ZeroCopy,
+    pub zerocopy: Means,
     /// Calls that reached somebody else, and go on.
     pub astray: Mutex<Vec<(Name, Call)>>,
     /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
@@ -39,8 +40,9 @@ pub(super) struct Office {
 
 impl Office {
     pub fn new(patience: u64, zerocopy: ZeroCopy) -> Result<Office, Errno> {
-        let poller = Poller::new()?;
+        let poller = Arc::new(Poller::new()?);
         Ok(Office {
+            zerocopy: Means::new(zerocopy, poller.clone()),
             poller,
             turn: AtomicU64::new(1),
             dirty: Mutex::default(),
@@ -49,7 +51,6 @@ impl Office {
             patience,
             guesses: Mutex::default(),
             zerocopies: Mutex::default(),
-            zerocopy,
             astray: Mutex::default(),
             tokens: Mutex::default(),
             lanes: AtomicU64::new(0),

@@ -4,7 +4,6 @@
 use super::Bulk;
 use super::stream::Stream;
 use super::zerocopy::{Way, ZeroCopy};
-use crate::config::network;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, UserSeg, window};
@@ -122,7 +121,7 @@ const HEADS: usize = 16;
 const SCRATCH: usize = HEADS * FRAME_HEAD;
 
 impl Outgoing {
-    pub fn new(zerocopy: network::ZeroCopy) -> Outgoing {
+    pub fn new(zerocopy: ZeroCopy) -> Outgoing {
         Outgoing {
             ring: None,
             lane: None,
@@ -134,7 +133,7 @@ impl Outgoing {
             in_batch: SmallVec::new(),
             posted: 0,
             way: None,
-            zerocopy: ZeroCopy::new(zerocopy),
+            zerocopy,
             done: VecDeque::new(),
             pieces: VecDeque::new(),
             blocked: false,
@@ -175,7 +174,7 @@ impl Outgoing {
     pub fn become_lane(&mut self) {
         self.lane = Some(Lane::Open);
         // Nobody listens there to what the kernel is through with.
-        self.zerocopy = ZeroCopy::new(network::ZeroCopy::Never);
+        self.zerocopy = ZeroCopy::never();
     }
 
     /// Nothing is posted any more: says goodbye when all has left.
@@ -283,13 +282,13 @@ impl Outgoing {
     /// The same with one payload, by the way that it is to go, and with an eye on the time.
     fn send_considered(&mut self, stream: &Stream, way: Way) -> Result<bool, Errno> {
         let began = self.zerocopy.now();
-        let all = if way == Way::Lent { self.send_lent(stream) } else { self.send_copied(stream) };
+        let all = if way == Way::Copied { self.send_copied(stream) } else { self.send_lent(stream, way) };
         self.zerocopy.spent_since(began);
         all
     }
 
     /// Sends what is ours, which is written again soon, by one call, and the application's memory by another, without a copy.
-    fn send_lent(&mut self, stream: &Stream) -> Result<bool, Errno> {
+    fn send_lent(&mut self, stream: &Stream, way: Way) -> Result<bool, Errno> {
         let first = self.batch.iter().position(|part| matches!(part, Part::User(_))).unwrap_or(self.batch.len());
         let (ours, payload) = self.batch.split_at(first);
         let head: usize = ours.iter().map(Part::len).sum();
@@ -300,18 +299,20 @@ impl Outgoing {
                 return Ok(false);
             }
         }
-        let pieces = self.pieces(payload, self.left - head);
+        let users = payload.iter().filter_map(|part| if let Part::User(seg) = part { Some(*seg) } else { None });
+        let pieces: SmallVec<[Piece<'static>; 8]> =
+            window(&users.collect::<SmallVec<[UserSeg; 8]>>(), self.left - head, usize::MAX)
+                .iter()
+                .map(|seg| Piece::User(*seg))
+                .collect();
         let wanted: usize = pieces.iter().map(Piece::len).sum();
-        let sent = zerocopy::send(stream.fd(), &pieces);
-        drop(pieces);
-        match sent {
+        match self.zerocopy.lend(stream.fd(), way, &pieces) {
             Ok(sent) => {
                 self.left += sent;
-                self.zerocopy.lent(sent);
                 Ok(sent == wanted)
             }
-            Err(why) if self.zerocopy.is_refusal(why) => {
-                // What that cost says nothing of either way.
+            Err(why) if self.zerocopy.is_refusal(way, why) => {
+                // What that cost says nothing of any way.
                 self.way = None;
                 self.send_copied(stream)
             }
@@ -418,7 +419,9 @@ impl Outgoing {
             self.in_batch.push(len);
             bytes += len;
             if alone {
-                self.way = self.zerocopy.way(stream, name, len);
+                let whole = |piece: &UserSeg| payload.iov.iter().find(|seg| seg.holds(piece)).copied();
+                let piece = if let [piece] = segments { whole(piece).map(|whole| [*piece, whole]) } else { None };
+                self.way = self.zerocopy.way(stream, name, len, piece);
             }
             if alone || payload.sent + len < payload.total {
                 break;

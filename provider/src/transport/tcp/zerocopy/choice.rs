@@ -1,9 +1,9 @@
-//! Whether to send without a copy: what the next payload of a connection is to do, from what the last ones cost. Arithmetic only.
+//! How payload leaves: what the next one of a connection is to do, from what the last ones cost. Arithmetic only.
 //!
-//! A copy costs the sender's thread by the byte. Without one it pays for pinning pages and for the kernel's notices, and gets its memory back
-//! later; whether that is less depends on the machine, the network card and the size, and where the kernel has to copy all the same (a
-//! loopback interface, a veth pair, somebody who listens), it never is. So both ways are tried, few times and ever more seldom; the
-//! notices say whether it copied.
+//! A copy costs the sender's thread by the byte. Without one it pays for holding pages and for the kernel's notices, and gets its memory back
+//! later; out of a registered buffer it pays for the notices only, and for registering, once. What is least depends on the machine, the network card and
+//! the size; and where the kernel has to copy all the same (a loopback interface, a veth pair, somebody who listens), it is always the copy. So all
+//! ways are tried, few times and ever more seldom; the notices say whether it copied.
 
 use std::fmt;
 
@@ -15,16 +15,20 @@ pub(super) const LEAST: usize = 32 << 10;
 const SAMPLES: usize = 7;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.
 const LOOK: u32 = 8;
-/// Trials in a row of the way that is not used: as many as move the middle.
+/// Trials in a row of a way that is not used: as many as move the middle.
 const BURST: u32 = 4;
-/// Payloads between such trials: at least, and at most. In between the times grow, and trials may cost this part of the whole.
+/// Payloads between such trials: at least, and at most. In between the times grow, and trials of one way may cost this part of the whole.
 const EVERY: [u32; 2] = [64, 1 << 16];
-const LOSS: f64 = 0.02;
-/// What is without a copy must cost at most this part of what a copy does before it is used: the memory comes back later.
+const LOSS: f64 = 0.01;
+/// What is without a copy must cost at most this part of what is used before it is used instead: the memory comes back later.
 const WORTH: f64 = 0.9;
-/// Trials that may be under way without an answer.
+/// Trials of one way that may be under way without an answer.
 const UNANSWERED: u32 = 4;
-/// Payloads that are copied after the kernel copied all the same or refused, before it is tried again: at first (then twice as many), and at most.
+/// Payloads that are looked at, one after the other, until one lies in a registered buffer; then only now and then.
+const HOPE: u32 = 64;
+/// What a buffer is registered for serves so many payloads, until it is known better.
+const SERVES: f64 = 8.0;
+/// Payloads that leave otherwise after the kernel copied all the same or refused, before it is tried again: at first (then twice as many), and at most.
 const PAUSE: [u64; 2] = [4096, 1 << 40];
 /// As many refusals in a row are a reason to pause.
 const REFUSALS: u32 = 3;
@@ -34,8 +38,29 @@ const REFUSALS: u32 = 3;
 pub(in super::super) enum Way {
     /// The kernel copies it.
     Copied,
-    /// The kernel reads it where it is.
+    /// The kernel reads it where it is (`MSG_ZEROCOPY`).
     Lent,
+    /// The same, out of a buffer that it has pinned before (`IORING_OP_SEND_ZC`).
+    Registered,
+}
+
+const WAYS: [Way; 3] = [Way::Copied, Way::Lent, Way::Registered];
+
+/// What is known of each way.
+#[derive(Clone, Copy, Default)]
+struct Each<T>([T; WAYS.len()]);
+
+impl<T> std::ops::Index<Way> for Each<T> {
+    type Output = T;
+    fn index(&self, way: Way) -> &T {
+        &self.0[way as usize]
+    }
+}
+
+impl<T> std::ops::IndexMut<Way> for Each<T> {
+    fn index_mut(&mut self, way: Way) -> &mut T {
+        &mut self.0[way as usize]
+    }
 }
 
 /// Why the kernel did not take a payload without a copy.
@@ -47,14 +72,14 @@ pub(in super::super) enum Refusal {
     Memory,
 }
 
-/// What is thought of it.
+/// What is thought of a way without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Verdict {
     /// Not enough is known.
     Trying,
     /// It is used for payload of some size.
     Pays,
-    /// It costs more than a copy, for all sizes that were seen.
+    /// It costs more than another way, for all sizes that were seen.
     Costs,
     /// The kernel copies all the same.
     Copies,
@@ -67,7 +92,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Trying => "too few long messages were sent to know whether it pays",
             Verdict::Pays => "it takes less of the sender's time than a copy",
-            Verdict::Costs => "it takes no less of the sender's time than a copy",
+            Verdict::Costs => "it takes no less of the sender's time than a copy, or than another way without one",
             Verdict::Copies => "the kernel copied all the same, as for interfaces without a network card behind them",
             Verdict::Refused(Refusal::Limits) => {
                 "the kernel would not pin so much: raise the limit of locked memory (ulimit -l) or net.core.optmem_max"
@@ -90,417 +115,339 @@ impl Samples {
         self.count += 1;
     }
 
+    fn are_enough(&self) -> bool {
+        self.count >= SAMPLES
+    }
+
     /// The middle one, once there are enough.
     fn cost(&self) -> Option<f64> {
         let mut sorted = self.last;
         sorted.sort_by(f64::total_cmp);
-        (self.count >= SAMPLES).then_some(sorted[SAMPLES / 2])
+        self.are_enough().then_some(sorted[SAMPLES / 2])
+    }
+}
+
+/// One way for payload of some sizes.
+#[derive(Clone, Copy)]
+struct Tried {
+    samples: Samples,
+    /// While it is not used: payloads until it is tried, trials that are left, and payloads between trials.
+    until: u32,
+    trials: u32,
+    every: u32,
+}
+
+impl Default for Tried {
+    fn default() -> Tried {
+        Tried { samples: Samples::default(), until: EVERY[0], trials: 0, every: EVERY[0] }
     }
 }
 
 /// Payload of some sizes.
 #[derive(Clone, Copy)]
 struct Class {
-    copied: Samples,
-    lent: Samples,
-    lends: bool,
-    /// Payloads until the other way is tried, and trials that are left.
-    until_trial: u32,
-    trials: u32,
-    every: u32,
+    ways: Each<Tried>,
+    /// What is used for payload that lies in no registered buffer, and for such that does.
+    usual: [Way; 2],
+    hope: u32,
 }
 
 impl Class {
-    const NEW: Class = Class {
-        copied: Samples { last: [0.0; SAMPLES], count: 0 },
-        lent: Samples { last: [0.0; SAMPLES], count: 0 },
-        lends: false,
-        until_trial: EVERY[0],
-        trials: 0,
-        every: EVERY[0],
-    };
-
-    fn usual(&self) -> Way {
-        if self.lends { Way::Lent } else { Way::Copied }
+    fn new() -> Class {
+        Class { ways: Each::default(), usual: [Way::Copied; 2], hope: HOPE }
     }
 
-    fn other(&self) -> Way {
-        if self.lends { Way::Copied } else { Way::Lent }
+    fn lacks(&self, way: Way) -> bool {
+        !self.ways[way].samples.are_enough()
     }
 
-    fn is_new(&self) -> bool {
-        self.lent.count < SAMPLES || self.copied.count < SAMPLES
-    }
-
-    fn considers(&mut self) -> bool {
-        if self.is_new() || self.trials > 0 {
+    fn considers(&mut self, open: &Each<bool>) -> bool {
+        let hopes = |way| way != Way::Registered || self.hope > 0;
+        let mut others = WAYS.into_iter().filter(|way| open[*way]);
+        if others.any(|way| self.lacks(way) && hopes(way) || self.ways[way].trials > 0) {
             return true;
         }
-        self.until_trial = self.until_trial.saturating_sub(1);
-        self.lends || self.until_trial.is_multiple_of(LOOK)
+        let mut next = u32::MAX;
+        for way in WAYS.into_iter().filter(|way| open[*way] && self.usual != [*way; 2]) {
+            let until = &mut self.ways[way].until;
+            *until = until.saturating_sub(1);
+            next = next.min(*until);
+        }
+        self.usual != [Way::Copied; 2] || next.is_multiple_of(LOOK)
     }
 
-    fn next(&mut self) -> Way {
-        if self.is_new() {
-            // Turn and turn about, so that both meet the same circumstances.
-            return if self.copied.count <= self.lent.count { Way::Copied } else { Way::Lent };
+    /// `open`: what may be used at all; `held`: the payload lies in a registered buffer, or may. Also whether that way is not known yet.
+    fn next(&mut self, open: &Each<bool>, held: bool) -> (Way, bool) {
+        let may = |way: Way| open[way] && (way != Way::Registered || held);
+        if self.lacks(Way::Registered) && open[Way::Registered] {
+            self.hope = if held { HOPE } else { self.hope.saturating_sub(1) };
         }
-        if self.until_trial == 0 {
-            self.trials = BURST;
-            self.every = (self.every * 2).max(self.affordable()).min(EVERY[1]);
-            self.until_trial = self.every;
+        // Turn and turn about, so that all meet the same circumstances.
+        let new = WAYS.into_iter().filter(|way| may(*way) && self.lacks(*way)).min_by_key(|way| self.ways[*way].samples.count);
+        if let Some(way) = new {
+            return (way, true);
         }
-        if self.trials > 0 {
-            self.trials -= 1;
-            return self.other();
+        let usual = self.usual[usize::from(may(Way::Registered))];
+        let usual = if may(usual) { usual } else { Way::Copied };
+        let mut trial = None;
+        for way in WAYS.into_iter().filter(|way| open[*way] && *way != usual) {
+            if self.ways[way].until == 0 {
+                let affordable = self.affordable(way, usual);
+                let tried = &mut self.ways[way];
+                tried.trials = BURST;
+                tried.every = (tried.every * 2).max(affordable).min(EVERY[1]);
+                tried.until = tried.every;
+            }
+            // What is due and cannot be used for this payload is passed over: else all would be looked at until it can.
+            let tried = &mut self.ways[way];
+            if tried.trials > 0 && !(trial.is_some() && may(way)) {
+                tried.trials -= 1;
+                trial = trial.or(may(way).then_some(way));
+            }
         }
-        self.usual()
+        (trial.unwrap_or(usual), false)
     }
 
-    /// Payloads after which a few trials of the other way have cost no more than they may.
-    fn affordable(&self) -> u32 {
-        let Some([copied, lent]) = self.costs() else { return EVERY[0] };
-        let (usual, other) = if self.lends { (lent, copied) } else { (copied, lent) };
+    /// Payloads after which a few trials of a way have cost no more than they may.
+    fn affordable(&self, way: Way, usual: Way) -> u32 {
+        let [Some(other), Some(usual)] = [way, usual].map(|way| self.ways[way].samples.cost()) else { return EVERY[0] };
         (f64::from(BURST) * (other / usual.max(1e-3) - 1.0) / LOSS) as u32
     }
 
-    /// What both cost.
-    fn costs(&self) -> Option<[f64; 2]> {
-        Some([self.copied.cost()?, self.lent.cost()?])
-    }
-
     fn decide(&mut self) {
-        let Some([copied, lent]) = self.costs() else { return };
-        let lends = lent < copied * if self.lends { 1.0 } else { WORTH };
-        if lends != self.lends {
-            // Soon looked at again: some bad moments of the other way may have been the reason.
-            (self.lends, self.trials, self.every, self.until_trial) = (lends, 0, EVERY[0], EVERY[0]);
+        let Some(copied) = self.ways[Way::Copied].samples.cost() else { return };
+        for held in [false, true] {
+            let used = self.usual[usize::from(held)];
+            let mut best = (Way::Copied, copied);
+            for way in [Way::Lent, Way::Registered].into_iter().take(1 + usize::from(held)) {
+                let Some(cost) = self.ways[way].samples.cost() else { continue };
+                let seems = if way == used { cost } else { cost / WORTH };
+                if seems < best.1 {
+                    best = (way, seems);
+                }
+            }
+            if best.0 != used {
+                self.usual[usize::from(held)] = best.0;
+                // Soon looked at again: some bad moments of the other ways may have been the reason.
+                for tried in &mut self.ways.0 {
+                    *tried = Tried { samples: tried.samples, ..Tried::default() };
+                }
+            }
         }
     }
+
+    /// Nothing is known of a way.
+    fn forget(&mut self, way: Way) {
+        self.ways[way] = Tried::default();
+        self.hope = HOPE;
+        for used in &mut self.usual {
+            *used = if *used == way { Way::Copied } else { *used };
+        }
+        self.decide();
+    }
+}
+
+/// A way that is not used for a while.
+#[derive(Clone, Copy)]
+struct Rest {
+    /// Payloads until it is tried again, how many the next time, and why; refusals in a row.
+    left: u64,
+    next: u64,
+    why: Option<Verdict>,
+    refusals: u32,
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest { left: 0, next: PAUSE[0], why: None, refusals: 0 }
+    }
+}
+
+/// What notices said of one way: calls that they were about, and nanoseconds that it took to read them. Old ones fade.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    calls: f64,
+    reading: f64,
 }
 
 /// What is known of one connection.
 pub(super) struct Choice {
     classes: [Class; CLASSES.len()],
-    /// Bytes that notices were about, and those that were copied all the same; calls that they were about, and nanoseconds that it took to read them.
-    /// Old ones fade.
+    /// Whether buffers can be registered at all.
+    registers: bool,
+    rests: Each<Rest>,
+    told: Each<Told>,
+    /// Bytes that notices were about, and those that were copied all the same. Old ones fade.
     answered: f64,
     copied: f64,
-    calls: f64,
-    reading: f64,
-    /// Payloads lent since the last notice.
-    unanswered: u32,
-    refusals: u32,
-    /// Payloads to be copied before it is tried again, how many the next time, and why.
-    pause: u64,
-    next_pause: u64,
-    why: Option<Verdict>,
+    /// Nanoseconds of registering, and payloads that left out of registered buffers. Old ones fade.
+    registering: f64,
+    served: f64,
+    /// Payloads since the last notice.
+    unanswered: Each<u32>,
 }
 
 impl Choice {
-    pub fn new() -> Choice {
+    /// `registers`: whether buffers can be registered at all.
+    pub fn new(registers: bool) -> Choice {
         Choice {
-            classes: [Class::NEW; CLASSES.len()],
+            classes: [Class::new(); CLASSES.len()],
+            registers,
+            rests: Each::default(),
+            told: Each::default(),
             answered: 0.0,
             copied: 0.0,
-            calls: 0.0,
-            reading: 0.0,
-            unanswered: 0,
-            refusals: 0,
-            pause: 0,
-            next_pause: PAUSE[0],
-            why: None,
+            registering: 0.0,
+            served: SERVES,
+            unanswered: Each::default(),
         }
+    }
+
+    /// What may be used.
+    fn open(&self) -> Each<bool> {
+        Each([true, self.rests[Way::Lent].left == 0, self.registers && self.rests[Way::Registered].left == 0])
+    }
+
+    fn only_copies(&self) -> bool {
+        let open = self.open();
+        !open[Way::Lent] && !open[Way::Registered]
     }
 
     /// Whether [`next`](Self::next) is to be asked about the next payload, of `len` bytes; else it is copied. Those it is asked about leave one by one.
     pub fn considers(&mut self, len: usize) -> bool {
-        if self.pause > 0 {
-            self.pause -= 1;
-            return false;
+        let open = self.open();
+        for rest in &mut self.rests.0 {
+            rest.left = rest.left.saturating_sub(1);
         }
-        self.class(len).is_some_and(Class::considers)
+        let rests = !open[Way::Lent] && !open[Way::Registered];
+        !rests && self.class(len).is_some_and(|class| class.considers(&open))
     }
 
-    /// How that payload is to leave.
-    pub fn next(&mut self, len: usize) -> Way {
-        self.why = None;
+    /// How that payload is to leave. `held`: it lies in a registered buffer, or in one that could be registered because it came again.
+    pub fn next(&mut self, len: usize, held: bool) -> Way {
+        let open = self.open();
+        for way in WAYS.into_iter().filter(|way| open[*way]) {
+            self.rests[way].why = None;
+        }
+        if self.only_copies() {
+            return Way::Copied;
+        }
         let Some(class) = self.class(len) else { return Way::Copied };
-        let (new, way) = (class.is_new(), class.next());
-        if way == Way::Lent {
-            if new && self.unanswered >= UNANSWERED {
+        let (way, new) = class.next(&open, held);
+        if way != Way::Copied {
+            if new && self.unanswered[way] >= UNANSWERED {
                 return Way::Copied;
             }
-            self.unanswered += 1;
+            self.unanswered[way] += 1;
         }
         way
     }
 
-    /// A payload of `len` bytes took the sender `ns` nanoseconds.
-    pub fn took(&mut self, way: Way, len: usize, ns: u64) {
-        if self.pause > 0 {
-            return;
-        }
-        let notice = if self.calls > 0.0 { self.reading / self.calls } else { 0.0 };
-        let Some(class) = self.class(len) else { return };
-        let kib = len as f64 / 1024.0;
-        match way {
-            Way::Copied => class.copied.add(ns as f64 / kib),
-            Way::Lent => class.lent.add((ns as f64 + notice) / kib),
-        }
-        class.decide();
-        if way == Way::Lent {
-            self.refusals = 0;
-        }
+    /// To register a buffer took `ns` nanoseconds.
+    pub fn registered(&mut self, ns: u64) {
+        self.registering += ns as f64;
     }
 
-    /// The kernel is through with `len` bytes of so many calls, `copied` of which it copied. To hear of it took `ns` nanoseconds.
-    pub fn answered(&mut self, calls: usize, len: usize, copied: usize, ns: u64) {
-        self.unanswered = 0;
+    /// A payload of `len` bytes took the sender `ns` nanoseconds, without what [`registered`](Self::registered) was told.
+    pub fn took(&mut self, way: Way, len: usize, ns: u64) {
+        if self.only_copies() {
+            return;
+        }
+        let told = self.told[way];
+        let mut cost = ns as f64 + if told.calls > 0.0 { told.reading / told.calls } else { 0.0 };
+        if way == Way::Registered {
+            // Each payload bears its part of all that was registered.
+            self.served += 1.0;
+            cost += self.registering / self.served;
+            if self.served > 2.0 * SERVES {
+                (self.served, self.registering) = (self.served / 2.0, self.registering / 2.0);
+            }
+        }
+        let Some(class) = self.class(len) else { return };
+        class.ways[way].samples.add(cost / (len as f64 / 1024.0));
+        class.decide();
+        self.rests[way].refusals = 0;
+    }
+
+    /// The kernel is through with `len` bytes of so many calls of one way, `copied` of which it copied. To hear of it took `ns` nanoseconds.
+    pub fn answered(&mut self, way: Way, calls: usize, len: usize, copied: usize, ns: u64) {
+        self.unanswered[way] = 0;
         // Of the last 16 MiB or so half of the weight.
         if self.answered > (16 << 20) as f64 {
-            for sum in [&mut self.answered, &mut self.copied, &mut self.calls, &mut self.reading] {
+            let told = self.told.0.iter_mut().flat_map(|told| [&mut told.calls, &mut told.reading]);
+            for sum in [&mut self.answered, &mut self.copied].into_iter().chain(told) {
                 *sum /= 2.0;
             }
         }
         self.answered += len as f64;
         self.copied += copied as f64;
-        self.calls += calls as f64;
-        self.reading += ns as f64;
+        self.told[way].calls += calls as f64;
+        self.told[way].reading += ns as f64;
         // A little may be for somebody who listened for a moment.
         if self.copied > self.answered / 2.0 && self.copied >= (2 * LEAST) as f64 {
-            self.pause(Verdict::Copies);
+            // Nothing of what was found holds when it is tried again.
+            self.classes = [Class::new(); CLASSES.len()];
+            (self.answered, self.copied) = (0.0, 0.0);
+            self.rest(Way::Lent, Verdict::Copies);
+            self.rest(Way::Registered, Verdict::Copies);
         }
     }
 
     /// The kernel did not take it; it was copied.
-    pub fn refused(&mut self, why: Refusal) {
-        self.refusals += 1;
-        if self.refusals >= REFUSALS {
-            self.pause(Verdict::Refused(why));
+    pub fn refused(&mut self, way: Way, why: Refusal) {
+        self.withdrawn(way);
+        self.rests[way].refusals += 1;
+        if self.rests[way].refusals >= REFUSALS {
+            self.rest(way, Verdict::Refused(why));
         }
     }
 
-    pub fn verdict(&self) -> Verdict {
-        let known = self.classes.iter().any(|class| class.costs().is_some());
-        match self.why {
+    /// What [`next`](Self::next) said does not come about, for reasons of the payload's: there is no notice to be waited for.
+    pub fn withdrawn(&mut self, way: Way) {
+        self.unanswered[way] = self.unanswered[way].saturating_sub(1);
+    }
+
+    /// What is thought of a way.
+    pub fn verdict(&self, way: Way) -> Verdict {
+        let known = self.classes.iter().any(|class| !class.lacks(way) && !class.lacks(Way::Copied));
+        match self.rests[way].why {
             Some(why) => why,
-            None if self.classes.iter().any(|class| class.lends) => Verdict::Pays,
+            None if self.classes.iter().any(|class| class.usual.contains(&way)) => Verdict::Pays,
             None if known => Verdict::Costs,
             None => Verdict::Trying,
         }
     }
 
-    /// Nothing of what was found holds when it is tried again.
-    fn pause(&mut self, why: Verdict) {
-        if self.pause == 0 {
-            self.pause = self.next_pause;
-            self.next_pause = (self.next_pause * 2).min(PAUSE[1]);
+    fn rest(&mut self, way: Way, why: Verdict) {
+        let rest = &mut self.rests[way];
+        if rest.left == 0 {
+            rest.left = rest.next;
+            rest.next = (rest.next * 2).min(PAUSE[1]);
         }
-        self.why = Some(why);
-        self.classes = [Class::NEW; CLASSES.len()];
-        (self.answered, self.copied, self.calls, self.reading) = (0.0, 0.0, 0.0, 0.0);
-        (self.unanswered, self.refusals) = (0, 0);
+        (rest.why, rest.refusals) = (Some(why), 0);
+        self.told[way] = Told::default();
+        self.unanswered[way] = 0;
+        self.classes.iter_mut().for_each(|class| class.forget(way));
     }
 
     fn class(&mut self, len: usize) -> Option<&mut Class> {
         let at = CLASSES.iter().rposition(|from| len >= *from)?;
         self.classes.get_mut(at)
     }
-}
 
-/// For each size that is known what a KiB takes, in nanoseconds.
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.verdict())?;
+    /// What is thought of a way, and for each size that is known what a KiB takes, in nanoseconds.
+    pub fn says(&self, way: Way) -> String {
+        let mut says = self.verdict(way).to_string();
         for (class, from) in self.classes.iter().zip(CLASSES) {
-            if let Some([copied, lent]) = class.costs() {
-                write!(f, "; from {from} bytes on {lent:.0} ns a KiB without and {copied:.0} with")?;
+            let [copied, this] = [Way::Copied, way].map(|way| class.ways[way].samples.cost());
+            if let (Some(copied), Some(this)) = (copied, this) {
+                says += &format!("; from {from} bytes on {this:.0} ns a KiB so and {copied:.0} with a copy");
             }
         }
-        Ok(())
+        says
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-
-    /// A network as the sender's thread feels it: nanoseconds.
-    #[derive(Clone, Copy, Debug)]
-    struct Link {
-        call: f64,
-        copy_kib: f64,
-        pin_kib: f64,
-        notice: f64,
-        copies: bool,
-        /// Payloads after which a notice comes.
-        late: usize,
-    }
-
-    impl Link {
-        fn cost(&self, way: Way, len: usize) -> f64 {
-            let kib = len as f64 / 1024.0;
-            match way {
-                Way::Copied => self.call + self.copy_kib * kib,
-                Way::Lent if self.copies => 2.0 * self.call + (self.pin_kib + self.copy_kib) * kib,
-                Way::Lent => 2.0 * self.call + self.pin_kib * kib,
-            }
-        }
-
-        fn with_notice(&self, way: Way, len: usize) -> f64 {
-            self.cost(way, len) + if way == Way::Lent { self.notice } else { 0.0 }
-        }
-
-        /// What the worse of both ways takes for the longest payload.
-        fn worst(&self) -> f64 {
-            self.with_notice(Way::Copied, 1 << 20).max(self.with_notice(Way::Lent, 1 << 20))
-        }
-
-        /// What the better of both ways takes.
-        fn best(&self, len: usize) -> f64 {
-            self.with_notice(Way::Copied, len).min(self.with_notice(Way::Lent, len))
-        }
-    }
-
-    fn link() -> impl Strategy<Value = Link> {
-        (200.0..3000.0f64, 10.0..300.0f64, 1.0..300.0f64, 0.0..5000.0f64, any::<bool>(), 0usize..40)
-            .prop_map(|(call, copy_kib, pin_kib, notice, copies, late)| Link { call, copy_kib, pin_kib, notice, copies, late })
-    }
-
-    /// Random numbers from a seed (splitmix64).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ z >> 31) % n
-        }
-    }
-
-    /// A sender on a link that shakes by 20 %, and every fiftieth time takes 20 times as long.
-    struct Sender {
-        choice: Choice,
-        chance: Chance,
-        /// What was lent: when it is answered, its bytes, and whether they were copied.
-        due: VecDeque<(usize, usize, bool)>,
-        sent: usize,
-        spent: f64,
-        best: f64,
-        lent: usize,
-    }
-
-    impl Sender {
-        fn new(seed: u64) -> Sender {
-            let (choice, chance) = (Choice::new(), Chance(seed));
-            Sender { choice, chance, due: VecDeque::new(), sent: 0, spent: 0.0, best: 0.0, lent: 0 }
-        }
-
-        /// Sends `count` payloads of random sizes, and forgets what was spent before.
-        fn send(&mut self, link: &Link, count: usize) {
-            (self.spent, self.best, self.lent) = (0.0, 0.0, 0);
-            for _ in 0..count {
-                let len = [LEAST, 100_000, 128 << 10, 300_000, 1 << 20][self.chance.below(5) as usize];
-                let considered = self.choice.considers(len);
-                let way = if considered { self.choice.next(len) } else { Way::Copied };
-                let shake = 0.8 + self.chance.below(401) as f64 / 1000.0;
-                let spike = if self.sent % 50 == 7 { 20.0 } else { 1.0 };
-                if considered {
-                    self.choice.took(way, len, (link.cost(way, len) * shake * spike) as u64);
-                }
-                self.spent += link.with_notice(way, len);
-                self.best += link.best(len);
-                if way == Way::Lent {
-                    self.lent += 1;
-                    self.due.push_back((self.sent + link.late, len, link.copies));
-                }
-                self.sent += 1;
-                while let Some((_, len, copied)) = self.due.pop_front_if(|(at, ..)| *at < self.sent) {
-                    self.choice.answered(1, len, if copied { len } else { 0 }, link.notice as u64);
-                }
-            }
-        }
-    }
-
-    proptest! {
-        /// The better way is found soon, and little is lost meanwhile and ever after.
-        #[test]
-        fn the_cheaper_way_is_taken(link in link(), seed: u64) {
-            let mut sender = Sender::new(seed);
-            sender.send(&link, 2000);
-            prop_assert!(sender.spent < 1.15 * sender.best + 40.0 * link.worst(), "{} of {}", sender.spent, sender.best);
-            sender.send(&link, 10_000);
-            prop_assert!(sender.spent < 1.2 * sender.best + 40.0 * link.worst(), "{link:?}: {} instead of {}, {}", sender.spent, sender.best, sender.choice);
-        }
-
-        /// Where the kernel copies, it is tried a few times and then hardly ever.
-        #[test]
-        fn a_kernel_that_copies_is_left_alone(link in link(), seed: u64) {
-            let link = Link { copies: true, ..link };
-            let mut sender = Sender::new(seed);
-            sender.send(&link, 4000);
-            prop_assert!(sender.lent <= 2 * UNANSWERED as usize + link.late, "{}", sender.lent);
-            prop_assert_eq!(sender.choice.verdict(), Verdict::Copies);
-            sender.send(&link, 100_000);
-            prop_assert!(sender.lent < 6 * (2 * UNANSWERED as usize + link.late), "{}", sender.lent);
-        }
-    }
-
-    const CARD: Link = Link { call: 1000.0, copy_kib: 100.0, pin_kib: 10.0, notice: 500.0, copies: false, late: 5 };
-
-    #[test]
-    fn a_network_card_pays() {
-        let mut sender = Sender::new(7);
-        sender.send(&CARD, 1000);
-        assert_eq!(sender.choice.verdict(), Verdict::Pays);
-        assert!(sender.lent > 850, "{} of 1000", sender.lent);
-        let told = sender.choice.to_string();
-        assert!(told.contains("less of the sender's time than a copy; from 32768 bytes on"), "{told}");
-    }
-
-    /// Circumstances change: a way that was good gets bad, and the other way round.
-    #[test]
-    fn it_changes_its_mind() {
-        let dear = Link { pin_kib: 200.0, ..CARD };
-        let mut sender = Sender::new(3);
-        sender.send(&CARD, 3000);
-        assert_eq!(sender.choice.verdict(), Verdict::Pays);
-        sender.send(&dear, 500);
-        assert_eq!(sender.choice.verdict(), Verdict::Costs, "at once: it is the way that is used");
-        sender.send(&CARD, 3000);
-        assert_eq!(sender.choice.verdict(), Verdict::Pays, "after some trials");
-        // Somebody begins to listen on the interface, and ends.
-        sender.send(&Link { copies: true, ..CARD }, 500);
-        assert_eq!(sender.choice.verdict(), Verdict::Copies);
-        sender.send(&CARD, 2 * PAUSE[0] as usize);
-        assert_eq!(sender.choice.verdict(), Verdict::Pays);
-    }
-
-    #[test]
-    fn what_is_refused_is_not_asked_for_again_and_again() {
-        for why in [Refusal::Limits, Refusal::Memory] {
-            let mut choice = Choice::new();
-            let mut asked = 0;
-            for _ in 0..4000 {
-                if choice.considers(1 << 20) && choice.next(1 << 20) == Way::Lent {
-                    asked += 1;
-                    choice.refused(why);
-                }
-                choice.took(Way::Copied, 1 << 20, 1000);
-            }
-            assert_eq!((asked, choice.verdict()), (REFUSALS, Verdict::Refused(why)));
-        }
-    }
-
-    #[test]
-    fn short_payload_is_copied() {
-        let mut choice = Choice::new();
-        assert!((0..1000).all(|_| !choice.considers(LEAST - 1)));
-        assert_eq!(choice.verdict(), Verdict::Trying);
-    }
-}
+#[path = "choice_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! Which memory the kernel still reads: calls that it was given payload by, in the order of their numbers, and the payloads that wait for
-//! its notices. Notices may name several calls, come in any order, and wrap around 2^32.
+//! its notices. Notices may name several calls, come in any order, and wrap around 2^32. Calls of sendmsg(2) and requests to io_uring have numbers of
+//! their own, and a payload may leave by both.
 
 use crate::sys::zerocopy::Notice;
 use std::collections::VecDeque;
@@ -10,6 +11,22 @@ struct Call {
     of: u32,
     bytes: u32,
     answered: bool,
+}
+
+/// By what a payload leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// Calls of sendmsg(2) with `MSG_ZEROCOPY`.
+    Call,
+    /// Requests to io_uring.
+    Request,
+}
+
+/// Calls of one kind, and the number of the first one.
+#[derive(Default)]
+struct Calls {
+    first: u32,
+    calls: VecDeque<Call>,
 }
 
 /// A payload that left, or leaves, by such calls.
@@ -30,18 +47,18 @@ impl<N> Loan<N> {
 
 /// The loans of one connection. `N`: what whoever posts payload calls it.
 pub(super) struct Loans<N> {
-    /// The numbers of the first entries.
-    first_call: u32,
+    /// By [`By`].
+    calls: [Calls; 2],
+    /// The number of the first entry.
     first_loan: u32,
-    calls: VecDeque<Call>,
     loans: VecDeque<Loan<N>>,
-    /// Bytes of calls that are not answered.
+    /// Calls that are not answered.
     unanswered: usize,
 }
 
 impl<N> Default for Loans<N> {
     fn default() -> Loans<N> {
-        Loans { first_call: 0, first_loan: 0, calls: VecDeque::new(), loans: VecDeque::new(), unanswered: 0 }
+        Loans { calls: Default::default(), first_loan: 0, loans: VecDeque::new(), unanswered: 0 }
     }
 }
 
@@ -56,13 +73,13 @@ impl<N: Copy> Loans<N> {
         self.loans.back().is_some_and(|loan| !loan.whole)
     }
 
-    /// A call took `bytes` of the last payload: it has the next number.
-    pub fn took(&mut self, bytes: usize) {
+    /// A call took `bytes` of the last payload, perhaps none, and will be answered: it has the next number.
+    pub fn took(&mut self, by: By, bytes: usize) {
         let Some(loan) = self.loans.back_mut() else { return };
         loan.waits += 1;
         let of = self.first_loan.wrapping_add(self.loans.len() as u32 - 1);
-        self.calls.push_back(Call { of, bytes: bytes as u32, answered: false });
-        self.unanswered += bytes;
+        self.calls[by as usize].calls.push_back(Call { of, bytes: bytes as u32, answered: false });
+        self.unanswered += 1;
     }
 
     /// All of the last payload has left, by such calls or others. Returns its name if nothing of it is waited for.
@@ -76,12 +93,13 @@ impl<N: Copy> Loans<N> {
 
     /// The kernel is through with some calls. Puts the names of payloads that are free by that into `free`. Returns of how many calls that was
     /// news, and their bytes.
-    pub fn answered(&mut self, notice: Notice, free: &mut VecDeque<N>) -> (usize, usize) {
+    pub fn answered(&mut self, by: By, notice: Notice, free: &mut VecDeque<N>) -> (usize, usize) {
+        let Calls { first, calls: all } = &mut self.calls[by as usize];
         // As distances from the first call, which are short: what lies before it was answered.
-        let [from, to] = notice.calls.map(|call| call.wrapping_sub(self.first_call) as i32);
+        let [from, to] = notice.calls.map(|call| call.wrapping_sub(*first) as i32);
         let Ok(to) = usize::try_from(to) else { return (0, 0) };
         let (from, mut calls, mut bytes) = (usize::try_from(from).unwrap_or(0), 0, 0);
-        for call in self.calls.iter_mut().take(to.saturating_add(1)).skip(from) {
+        for call in all.iter_mut().take(to.saturating_add(1)).skip(from) {
             if std::mem::replace(&mut call.answered, true) {
                 continue;
             }
@@ -94,7 +112,7 @@ impl<N: Copy> Loans<N> {
                 }
             }
         }
-        self.unanswered -= bytes;
+        self.unanswered -= calls;
         self.forget();
         (calls, bytes)
     }
@@ -105,9 +123,11 @@ impl<N: Copy> Loans<N> {
     }
 
     fn forget(&mut self) {
-        while self.calls.front().is_some_and(|call| call.answered) {
-            self.calls.pop_front();
-            self.first_call = self.first_call.wrapping_add(1);
+        for Calls { first, calls } in &mut self.calls {
+            while calls.front().is_some_and(|call| call.answered) {
+                calls.pop_front();
+                *first = first.wrapping_add(1);
+            }
         }
         while self.loans.front().is_some_and(Loan::is_over) {
             self.loans.pop_front();
@@ -125,37 +145,43 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         /// So much of the payload that leaves is taken by a call.
-        Take(usize),
+        Take(By, usize),
         /// All of it has left; another one begins.
         Next,
         /// The kernel is through with some of the calls that wait, from this one on (as a part of them), so many in a row.
-        Answer(f64, u32),
+        Answer(By, f64, u32),
         /// It says so again of some that it had answered, or of none that there were.
-        Nonsense(u32, u32),
+        Nonsense(By, u32, u32),
+    }
+
+    fn by() -> impl Strategy<Value = By> {
+        prop_oneof![Just(By::Call), Just(By::Request)]
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (1usize..100_000).prop_map(Step::Take),
+            4 => (by(), 0usize..100_000).prop_map(|(by, n)| Step::Take(by, n)),
             2 => Just(Step::Next),
-            3 => (0.0..1.0f64, 1u32..6).prop_map(|(at, n)| Step::Answer(at, n)),
-            1 => (any::<u32>(), 0u32..10).prop_map(|(at, n)| Step::Nonsense(at, n)),
+            3 => (by(), 0.0..1.0f64, 1u32..6).prop_map(|(by, at, n)| Step::Answer(by, at, n)),
+            1 => (by(), any::<u32>(), 0u32..10).prop_map(|(by, at, n)| Step::Nonsense(by, at, n)),
         ]
     }
 
     /// Every call by its number, and which are answered; nothing is ever forgotten.
     #[derive(Default)]
     struct Naive {
-        calls: Vec<(u32, usize)>,
-        answered: HashSet<usize>,
+        calls: [Vec<(u32, usize)>; 2],
+        answered: [HashSet<usize>; 2],
         whole: HashSet<u32>,
         free: HashSet<u32>,
     }
 
     impl Naive {
         fn newly_free(&mut self) -> HashSet<u32> {
-            let waits: HashSet<u32> =
-                self.calls.iter().enumerate().filter(|(at, _)| !self.answered.contains(at)).map(|(_, (id, _))| *id).collect();
+            let mut waits = HashSet::new();
+            for (calls, answered) in self.calls.iter().zip(&self.answered) {
+                waits.extend(calls.iter().enumerate().filter(|(at, _)| !answered.contains(at)).map(|(_, (id, _))| *id));
+            }
             let free: HashSet<u32> = self.whole.difference(&waits).copied().collect();
             let new = free.difference(&self.free).copied().collect();
             self.free = free;
@@ -166,7 +192,9 @@ mod tests {
     proptest! {
         #[test]
         fn as_a_naive_book(steps in prop::collection::vec(step(), 1..300), start in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()]) {
-            let mut real = Loans { first_call: start, first_loan: start ^ 7, ..Loans::default() };
+            let starts = [start, start.wrapping_mul(77)];
+            let calls = starts.map(|first| Calls { first, calls: VecDeque::new() });
+            let mut real = Loans { calls, first_loan: start ^ 7, ..Loans::default() };
             let (mut naive, mut id) = (Naive::default(), 0);
             let (mut free, mut names) = (VecDeque::new(), HashMap::new());
             real.begin(id);
@@ -174,9 +202,9 @@ mod tests {
             for step in steps {
                 let mut news = ((0, 0), (0, 0));
                 match step {
-                    Step::Take(n) => {
-                        real.took(n);
-                        naive.calls.push((id, n));
+                    Step::Take(by, n) => {
+                        real.took(by, n);
+                        naive.calls[by as usize].push((id, n));
                     }
                     Step::Next => {
                         free.extend(real.whole());
@@ -185,32 +213,34 @@ mod tests {
                         id += 1;
                         real.begin(id);
                     }
-                    Step::Answer(at, n) => {
-                        let waiting: Vec<usize> = (0..naive.calls.len()).filter(|c| !naive.answered.contains(c)).collect();
+                    Step::Answer(by, at, n) => {
+                        let (calls, answered) = (&naive.calls[by as usize], &mut naive.answered[by as usize]);
+                        let waiting: Vec<usize> = (0..calls.len()).filter(|c| !answered.contains(c)).collect();
                         let Some(&first) = waiting.get((at * waiting.len() as f64) as usize) else { continue };
-                        let last = (first + n as usize - 1).min(naive.calls.len() - 1);
-                        let number = |at: usize| start.wrapping_add(at as u32);
-                        news.0 = real.answered(Notice { calls: [number(first), number(last)], copied: false }, &mut free);
-                        for call in (first..=last).filter(|c| naive.answered.insert(*c)) {
-                            news.1 = (news.1.0 + 1, news.1.1 + naive.calls[call].1);
+                        let last = (first + n as usize - 1).min(calls.len() - 1);
+                        let number = |at: usize| starts[by as usize].wrapping_add(at as u32);
+                        news.0 = real.answered(by, Notice { calls: [number(first), number(last)], copied: false }, &mut free);
+                        for call in (first..=last).filter(|c| answered.insert(*c)) {
+                            news.1 = (news.1.0 + 1, news.1.1 + calls[call].1);
                         }
                     }
-                    Step::Nonsense(at, n) => {
+                    Step::Nonsense(by, at, n) => {
                         // Only what was answered, or is no call, may be named here: else it would be an answer.
                         let calls = [at, at.wrapping_add(n)];
                         let names_some = (0..=n).any(|i| {
-                            let at = at.wrapping_add(i).wrapping_sub(start) as usize;
-                            at < naive.calls.len() && !naive.answered.contains(&at)
+                            let at = at.wrapping_add(i).wrapping_sub(starts[by as usize]) as usize;
+                            at < naive.calls[by as usize].len() && !naive.answered[by as usize].contains(&at)
                         });
                         if !names_some {
-                            news.0 = real.answered(Notice { calls, copied: true }, &mut free);
+                            news.0 = real.answered(by, Notice { calls, copied: true }, &mut free);
                         }
                     }
                 }
                 prop_assert_eq!(news.0, news.1);
                 let freed: HashSet<u32> = free.drain(..).collect();
                 prop_assert_eq!(freed, naive.newly_free());
-                prop_assert_eq!(real.waits(), naive.calls.len() > naive.answered.len());
+                let waits = naive.calls.iter().zip(&naive.answered).any(|(calls, answered)| calls.len() > answered.len());
+                prop_assert_eq!(real.waits(), waits);
                 prop_assert!(real.is_open());
             }
         }
@@ -219,16 +249,24 @@ mod tests {
     /// What is over takes no memory, also behind what is not.
     #[test]
     fn nothing_is_kept() {
-        let (mut loans, mut free) = (Loans { first_call: u32::MAX - 5, ..Loans::default() }, VecDeque::new());
+        let calls = [u32::MAX - 5, 0].map(|first| Calls { first, calls: VecDeque::new() });
+        let (mut loans, mut free) = (Loans { calls, ..Loans::default() }, VecDeque::new());
         for id in 0..100_000u32 {
             loans.begin(id);
-            loans.took(10);
-            loans.took(10);
+            loans.took(By::Call, 10);
+            loans.took(By::Request, 0);
+            loans.took(By::Call, 10);
             assert_eq!(loans.whole(), None);
             let call = (u32::MAX - 5).wrapping_add(2 * id);
-            assert_eq!(loans.answered(Notice { calls: [call, call.wrapping_add(1)], copied: false }, &mut free), (2, 20));
+            assert_eq!(
+                loans.answered(By::Call, Notice { calls: [call, call.wrapping_add(1)], copied: false }, &mut free),
+                (2, 20)
+            );
+            // A request that sent nothing is waited for, too.
+            assert!(loans.waits() && free.is_empty());
+            assert_eq!(loans.answered(By::Request, Notice { calls: [id; 2], copied: false }, &mut free), (1, 0));
             assert_eq!(free.pop_front(), Some(id));
-            assert!(loans.calls.is_empty() && loans.loans.is_empty() && !loans.waits());
+            assert!(loans.calls.iter().all(|c| c.calls.is_empty()) && loans.loans.is_empty() && !loans.waits());
         }
     }
 }

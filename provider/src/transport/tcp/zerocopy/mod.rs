@@ -1,97 +1,69 @@
-//! Payload that leaves without a copy by the kernel (`MSG_ZEROCOPY`, `docs/adr/0022-zero-copy-send.md`): for which payload ([`choice`]), and
-//! when its memory is the application's again ([`loans`]).
+//! Payload that leaves without a copy by the kernel (`docs/adr/0022-zero-copy-send.md`), by `MSG_ZEROCOPY` or, out of buffers that are registered, by io_uring
+//! ([`desk`]): for which payload ([`choice`]), and when its memory is the application's again ([`loans`]).
 //!
 //! Only the application's memory is *lent* to the kernel: heads and lines of the ring are rewritten while it may still read them. Whoever posted the
 //! payload hears that it has left once the kernel is through with every part of it. A connection that is given up is broken
 //! off first ([`ZeroCopy::take_back`]): else its kernel could send later what the application has written meanwhile.
 
 mod choice;
+mod desk;
 mod loans;
+mod tales;
 #[cfg(test)]
 mod tests;
 
 use super::outgoing::Posted;
 use super::stream::Stream;
+use crate::cache::registered::NotHeld;
 use crate::config::network;
+use crate::mem::user::UserSeg;
 use crate::sys::clock::Clock;
+use crate::sys::poller::Poller;
 use crate::sys::{cpu, fork, tcp, zerocopy};
-use choice::{Choice, Refusal, Verdict};
-use loans::Loans;
+use choice::{Choice, Refusal};
+use desk::{Account, Desk};
+use loans::{By, Loans};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::fmt;
+use std::sync::Arc;
+use tales::Standing;
 
 pub(super) use choice::Way;
+pub use tales::Sums;
 
 /// Nanoseconds that a connection which was broken off may take until the kernel lets go of our memory. What it still had queued is gone at once; what a
 /// network card has been given leaves within this time, or the card hangs.
 const LET_GO: u64 = 1_000_000_000;
 
-/// Whether a connection lends, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Never,
-    Near,
-    Encrypted,
-    Impossible,
-    Always,
-    Judged(Verdict),
+/// How the connections of an endpoint lend.
+#[derive(Clone)]
+pub(super) struct Means {
+    wanted: network::ZeroCopy,
+    desk: Arc<Desk>,
 }
 
-impl fmt::Display for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Standing::Never => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=never"),
-            Standing::Near => f.write_str("both ends are on this host, where the kernel copies all the same"),
-            Standing::Encrypted => f.write_str("what is encrypted is copied by that"),
-            Standing::Impossible => {
-                f.write_str("this kernel cannot do it, or not so that a child (fork) changes nothing: Linux 5.9 can")
-            }
-            Standing::Always => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=always"),
-            Standing::Judged(verdict) => verdict.fmt(f),
-        }
+impl Means {
+    pub fn new(wanted: network::ZeroCopy, poller: Arc<Poller>) -> Means {
+        Means { wanted, desk: Arc::new(Desk::new(poller)) }
     }
-}
 
-/// What several connections did, for the counters and for people.
-#[derive(Clone, Default)]
-pub struct Sums {
-    /// Bytes that were lent, and how many of these the kernel copied all the same.
-    pub lent: u64,
-    /// Of these.
-    pub copied: u64,
-    /// How they stand, how many alike, and what the first of these says.
-    tales: Vec<(Standing, usize, String)>,
-}
-
-impl Sums {
-    pub(super) fn add(&mut self, one: &ZeroCopy) {
-        // Who had nothing long to send has nothing to tell.
-        let Some(standing) = one.standing() else { return };
-        if let ZeroCopy::May(lender) = one {
-            self.lent += lender.lent;
-            self.copied += lender.copied;
-        }
-        match self.tales.iter_mut().find(|(s, ..)| *s == standing) {
-            Some((_, count, _)) => *count += 1,
-            None => self.tales.push((standing, 1, one.says())),
+    /// For the connection at `slot`.
+    pub fn at(&self, slot: u32) -> ZeroCopy {
+        match self.wanted {
+            network::ZeroCopy::Never => ZeroCopy::never(),
+            _ => ZeroCopy::Unasked(self.clone(), slot),
         }
     }
 
-    /// For each kind whether they lend, how many, and why.
-    pub fn tales(&self) -> impl Iterator<Item = (bool, usize, &str)> {
-        let lends = |s: &Standing| matches!(s, Standing::Always | Standing::Judged(Verdict::Pays));
-        self.tales.iter().map(move |(standing, count, says)| (lends(standing), *count, says.as_str()))
+    /// The places of connections that the kernel has something to say to about registered buffers.
+    pub fn news(&self) -> Vec<u32> {
+        self.desk.news()
     }
-}
 
-impl super::Tcp {
-    /// What left without a copy, and why so or not, on all connections that there are and were.
-    pub fn zerocopies(&self) -> Sums {
-        let mut sums = self.office.zerocopies.lock().clone();
-        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.add_zerocopy(&mut sums));
-        sums
+    /// Lets go of registered memory that the program has unmapped.
+    pub fn tend(&self) {
+        self.desk.tend();
     }
 }
 
@@ -100,18 +72,56 @@ pub(super) struct Lender {
     loans: Loans<Posted>,
     /// `None`: it always lends.
     choice: Option<Choice>,
+    /// With the endpoint's registered buffers; or why there are none, in words.
+    account: Result<Account, String>,
     clock: Clock,
     /// Nanoseconds of system calls with the payload that leaves.
     spent: u64,
-    /// Bytes that were lent, and how many of these the kernel copied all the same.
+    /// Bytes that were lent, those that left out of registered buffers, and how many of both the kernel copied all the same.
     lent: u64,
+    registered: u64,
     copied: u64,
+}
+
+impl Lender {
+    /// Registers payload that is to leave so, where that is still to be done. Whether it can.
+    fn hold(&mut self, payload: UserSeg, whole: UserSeg) -> bool {
+        let Ok(account) = &self.account else { return false };
+        let began = self.clock.now();
+        let held = account.hold(payload, whole);
+        if let Some(choice) = &mut self.choice {
+            match held {
+                Ok(true) => choice.registered(self.clock.now() - began),
+                Ok(false) => {}
+                Err(NotHeld::Limits) => choice.refused(Way::Registered, Refusal::Limits),
+                Err(NotHeld::Memory) => choice.withdrawn(Way::Registered),
+            }
+        }
+        held.is_ok()
+    }
+
+    /// The way for the next `len` bytes: `payload`, in a buffer, if they are one piece.
+    fn way(&mut self, len: usize, payload: Option<[UserSeg; 2]>) -> Way {
+        let may_hold = |[payload, _]: &[UserSeg; 2]| self.account.as_ref().is_ok_and(|account| account.may_hold(*payload));
+        let piece = payload.filter(may_hold);
+        let way = match &mut self.choice {
+            Some(choice) => choice.next(len, piece.is_some()),
+            None if piece.is_some() => Way::Registered,
+            None => Way::Lent,
+        };
+        match piece {
+            Some([payload, whole]) if way == Way::Registered && !self.hold(payload, whole) => {
+                self.choice.as_mut().map_or(Way::Lent, |choice| choice.next(len, false))
+            }
+            _ => way,
+        }
+    }
 }
 
 /// One connection's.
 pub(super) enum ZeroCopy {
-    /// No payload was long enough to ask.
-    Unasked(network::ZeroCopy),
+    /// No payload was long enough to ask. The connection's place.
+    Unasked(Means, u32),
     /// Never.
     Off(Standing),
     /// It may.
@@ -119,47 +129,49 @@ pub(super) enum ZeroCopy {
 }
 
 impl ZeroCopy {
-    pub fn new(wanted: network::ZeroCopy) -> ZeroCopy {
-        match wanted {
-            network::ZeroCopy::Never => ZeroCopy::Off(Standing::Never),
-            wanted => ZeroCopy::Unasked(wanted),
-        }
+    pub fn never() -> ZeroCopy {
+        ZeroCopy::Off(Standing::Never)
     }
 
     /// Whether it may lend, found out once.
-    fn ask(wanted: network::ZeroCopy, stream: &Stream) -> ZeroCopy {
-        let choice = match wanted {
-            network::ZeroCopy::Always => None,
-            _ if tcp::is_near(stream.fd()) => return ZeroCopy::Off(Standing::Near),
-            _ => Some(Choice::new()),
-        };
+    fn ask(means: &Means, slot: u32, stream: &Stream) -> ZeroCopy {
+        let wanted = means.wanted;
+        if wanted == network::ZeroCopy::Auto && tcp::is_near(stream.fd()) {
+            return ZeroCopy::Off(Standing::Near);
+        }
         if stream.is_encrypted() {
             return ZeroCopy::Off(Standing::Encrypted);
         }
         if zerocopy::allow(stream.fd()).is_err() {
             return ZeroCopy::Off(Standing::Impossible);
         }
+        let account = match wanted {
+            network::ZeroCopy::Auto | network::ZeroCopy::Uring => means.desk.account(slot),
+            _ => Err(Standing::Always.to_string()),
+        };
+        let choice = (wanted == network::ZeroCopy::Auto).then(|| Choice::new(account.is_ok()));
         let (loans, clock) = (Loans::default(), Clock::machine());
-        ZeroCopy::May(Box::new(Lender { loans, choice, clock, spent: 0, lent: 0, copied: 0 }))
+        ZeroCopy::May(Box::new(Lender { loans, choice, account, clock, spent: 0, lent: 0, registered: 0, copied: 0 }))
     }
 
     /// Whether [`way`](Self::way) is to be asked about the next `len` bytes, and they are to leave alone.
     pub fn considers(&mut self, len: usize) -> bool {
         match self {
             ZeroCopy::Off(_) => false,
-            ZeroCopy::Unasked(wanted) => *wanted == network::ZeroCopy::Always || len >= choice::LEAST,
+            ZeroCopy::Unasked(means, _) => means.wanted != network::ZeroCopy::Auto || len >= choice::LEAST,
             ZeroCopy::May(lender) => lender.choice.as_mut().is_none_or(|choice| choice.considers(len)),
         }
     }
 
-    /// How the next `len` bytes of payload `id` are to leave; `None`: copied, and nobody wants to know what that costs.
-    pub fn way(&mut self, stream: &Stream, id: Posted, len: usize) -> Option<Way> {
-        if let ZeroCopy::Unasked(wanted) = *self {
-            *self = ZeroCopy::ask(wanted, stream);
+    /// How the next `len` bytes of payload `id` are to leave; `None`: copied, and nobody wants to know what that costs. `payload`: these bytes, if they are
+    /// one piece, and the buffer of the application's that they lie in.
+    pub fn way(&mut self, stream: &Stream, id: Posted, len: usize, payload: Option<[UserSeg; 2]>) -> Option<Way> {
+        if let ZeroCopy::Unasked(means, slot) = self {
+            *self = ZeroCopy::ask(means, *slot, stream);
         }
         let lender = self.lender()?;
-        let way = lender.choice.as_mut().map_or(Way::Lent, |choice| choice.next(len));
-        if way == Way::Lent && !lender.loans.is_open() {
+        let way = lender.way(len, payload);
+        if way != Way::Copied && !lender.loans.is_open() {
             lender.loans.begin(id);
         }
         lender.spent = 0;
@@ -182,22 +194,45 @@ impl ZeroCopy {
         }
     }
 
-    /// A call took `bytes`, which the kernel reads from now on.
-    pub fn lent(&mut self, bytes: usize) {
-        let Some(lender) = self.lender() else { return };
-        lender.loans.took(bytes);
-        lender.lent += bytes as u64;
+    /// Sends payload without a copy by the kernel, as much as the socket takes.
+    ///
+    /// # Errors
+    /// As [`zerocopy::send`]; `ESTALE`: it lies in no registered buffer any more.
+    pub fn lend(&mut self, fd: &OwnedFd, way: Way, pieces: &[tcp::Piece<'_>]) -> Result<usize, Errno> {
+        let Some(lender) = self.lender() else { return Err(Errno::OPNOTSUPP) };
+        match (way, pieces) {
+            (Way::Registered, [tcp::Piece::User(payload)]) => {
+                let answer = lender.account.as_mut().ok().and_then(|account| account.send(fd, *payload)).ok_or(Errno::STALE)?;
+                if answer.notice {
+                    // Also if nothing was sent: the memory is waited for, and the number is taken.
+                    lender.loans.took(By::Request, answer.sent.unwrap_or(0));
+                }
+                lender.registered += answer.sent.unwrap_or(0) as u64;
+                answer.sent
+            }
+            (Way::Registered, _) => Err(Errno::OPNOTSUPP),
+            _ => {
+                let sent = zerocopy::send(fd, pieces)?;
+                lender.loans.took(By::Call, sent);
+                lender.lent += sent as u64;
+                Ok(sent)
+            }
+        }
     }
 
     /// The kernel did not take it so. Whether it is to be copied instead; else it is an error, or there is no room.
-    pub fn is_refusal(&mut self, why: Errno) -> bool {
-        let why = match why {
-            Errno::NOBUFS | Errno::NOMEM => Refusal::Limits,
-            Errno::FAULT | Errno::OPNOTSUPP | Errno::INVAL => Refusal::Memory,
+    pub fn is_refusal(&mut self, way: Way, why: Errno) -> bool {
+        let refusal = match why {
+            Errno::NOBUFS | Errno::NOMEM => Some(Refusal::Limits),
+            Errno::FAULT | Errno::OPNOTSUPP | Errno::INVAL => Some(Refusal::Memory),
+            Errno::STALE => None,
             _ => return false,
         };
         if let Some(choice) = self.lender().and_then(|lender| lender.choice.as_mut()) {
-            choice.refused(why);
+            match refusal {
+                Some(refusal) => choice.refused(way, refusal),
+                None => choice.withdrawn(way),
+            }
         }
         true
     }
@@ -227,18 +262,26 @@ impl ZeroCopy {
     /// Takes the kernel's notices, and puts the names of payloads that are free into `free`.
     pub fn hear(&mut self, fd: &OwnedFd, free: &mut VecDeque<Posted>) {
         let Some(lender) = self.lender() else { return };
-        let (began, mut calls, mut answered, mut copied) = (lender.clock.now(), 0, 0, 0);
-        zerocopy::notices(fd, |notice| {
-            let (news, bytes) = lender.loans.answered(notice, free);
-            calls += news;
-            answered += bytes;
-            copied += if notice.copied { bytes } else { 0 };
-        });
-        lender.copied += copied as u64;
-        if let Some(choice) = &mut lender.choice
-            && calls > 0
-        {
-            choice.answered(calls, answered, copied, lender.clock.now() - began);
+        for (by, way) in [(By::Call, Way::Lent), (By::Request, Way::Registered)] {
+            let (began, mut calls, mut answered, mut copied) = (lender.clock.now(), 0, 0, 0);
+            let loans = &mut lender.loans;
+            let each = |notice: zerocopy::Notice| {
+                let (news, bytes) = loans.answered(by, notice, free);
+                calls += news;
+                answered += bytes;
+                copied += if notice.copied { bytes } else { 0 };
+            };
+            match (by, &lender.account) {
+                (By::Call, _) => zerocopy::notices(fd, each),
+                (By::Request, Ok(account)) => account.notices().into_iter().for_each(each),
+                (By::Request, Err(_)) => {}
+            }
+            lender.copied += copied as u64;
+            if let Some(choice) = &mut lender.choice
+                && calls > 0
+            {
+                choice.answered(way, calls, answered, copied, lender.clock.now() - began);
+            }
         }
     }
 
@@ -257,21 +300,5 @@ impl ZeroCopy {
             self.hear(fd, &mut VecDeque::new());
             cpu::yield_core();
         }
-    }
-
-    fn standing(&self) -> Option<Standing> {
-        match self {
-            ZeroCopy::Unasked(_) => None,
-            ZeroCopy::Off(why) => Some(*why),
-            ZeroCopy::May(lender) => Some(lender.choice.as_ref().map_or(Standing::Always, |c| Standing::Judged(c.verdict()))),
-        }
-    }
-
-    fn says(&self) -> String {
-        match self {
-            ZeroCopy::May(lender) if lender.choice.is_some() => lender.choice.as_ref().map(ToString::to_string),
-            _ => self.standing().map(|standing| standing.to_string()),
-        }
-        .unwrap_or_default()
     }
 }

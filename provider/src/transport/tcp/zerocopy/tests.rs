@@ -14,8 +14,11 @@ use crate::transport::Bulk;
 const BEFORE: u8 = 0x11;
 const AFTER: u8 = 0xee;
 
-fn lender(fd: OwnedFd) -> (Outgoing, Stream) {
-    let mut outgoing = Outgoing::new(network::ZeroCopy::Always);
+const FORCED: [network::ZeroCopy; 2] = [network::ZeroCopy::Always, network::ZeroCopy::Uring];
+
+fn lender(fd: OwnedFd, wanted: network::ZeroCopy) -> (Outgoing, Stream) {
+    let poller = Arc::new(Poller::new().expect("poller"));
+    let mut outgoing = Outgoing::new(Means::new(wanted, poller).at(0));
     outgoing.carry(segment::private(MIN_SEGMENT));
     (outgoing, Stream::new(fd))
 }
@@ -43,22 +46,54 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
     }
 }
 
-#[test]
-fn memory_is_free_when_it_is_read_and_not_before() {
-    free_when_read(false);
-    free_when_read(true);
+/// Sends memory until it comes out of registered buffers: it must come again for that. What was read of it.
+fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
+    for _ in 0..3 {
+        post(outgoing, 1, memory.as_mut_ptr(), memory.len());
+        let (mut got, mut late, mut done) = (0, 0, false);
+        while !done || got < memory.len() {
+            outgoing.flush(stream, false).expect("sent");
+            let _ = read(b, &mut got, &mut late);
+            outgoing.hear(stream);
+            done |= outgoing.done.pop_front().is_some();
+        }
+    }
+    // What is left of heads.
+    while read(b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
 }
 
-fn free_when_read(is_piece: bool) {
+/// Bytes that left out of registered buffers; `None`: this kernel has none.
+fn registered(outgoing: &Outgoing) -> Option<u64> {
+    match &outgoing.zerocopy {
+        ZeroCopy::May(lender) if lender.account.is_ok() => Some(lender.registered),
+        _ => None,
+    }
+}
+
+fn is_off(outgoing: &Outgoing) -> bool {
+    matches!(outgoing.zerocopy, ZeroCopy::Off(Standing::Impossible))
+}
+
+#[test]
+fn memory_is_free_when_it_is_read_and_not_before() {
+    for wanted in FORCED {
+        free_when_read(wanted, false);
+        free_when_read(wanted, true);
+    }
+}
+
+fn free_when_read(wanted: network::ZeroCopy, is_piece: bool) {
     let [a, b] = sockets();
-    let (mut outgoing, stream) = lender(a);
+    let (mut outgoing, stream) = lender(a, wanted);
     let mut memory = vec![BEFORE; 12 << 20];
+    prime(&mut outgoing, &stream, &b, &mut memory);
+    if is_off(&outgoing) {
+        return;
+    }
+    let before = registered(&outgoing);
     post_as(&mut outgoing, 3, memory.as_mut_ptr(), memory.len(), is_piece);
     let done = |outgoing: &mut Outgoing| if is_piece { outgoing.pieces.pop_front() } else { outgoing.done.pop_front() };
     outgoing.flush(&stream, false).expect("sent");
-    if outgoing.zerocopy.standing() == Some(Standing::Impossible) {
-        return;
-    }
     let (mut got, mut late, mut freed) = (0, 0, false);
     // All that the socket takes has left, and nobody has read it.
     outgoing.hear(&stream);
@@ -78,30 +113,96 @@ fn free_when_read(is_piece: bool) {
         freed = done(&mut outgoing) == Some(3);
     }
     assert!(late == 0 && !outgoing.zerocopy.waits());
+    assert!(before.is_none() || registered(&outgoing) > before, "nothing left out of registered buffers");
 }
 
 /// Who is given up gets nothing that was written after that, although it goes on reading.
 #[test]
 fn who_is_given_up_sees_nothing_of_what_is_written_later() {
+    for wanted in FORCED {
+        let [a, b] = sockets();
+        let (mut outgoing, stream) = lender(a, wanted);
+        let mut memory = vec![BEFORE; 12 << 20];
+        prime(&mut outgoing, &stream, &b, &mut memory);
+        post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
+        outgoing.flush(&stream, false).expect("sent");
+        outgoing.zerocopy.take_back(stream.fd());
+        assert!(!outgoing.zerocopy.waits());
+        memory.fill(AFTER);
+        tcp::finish(stream.fd());
+        drop(stream);
+        let (mut got, mut late) = (0, 0);
+        let end = loop {
+            match read(&b, &mut got, &mut late) {
+                Err(Errno::AGAIN) => {}
+                end => break end,
+            }
+        };
+        assert!(late == 0, "{late} places of {got} bytes");
+        assert!(got < memory.len() && (end == Err(Errno::CONNRESET) || end == Ok(())), "{got} bytes, then {end:?}");
+    }
+}
+
+/// A part of a registered buffer is unmapped while another one leaves: that one is not registered any more, and the rest of it is copied.
+#[test]
+fn a_buffer_that_ends_while_it_leaves() {
+    const HALF: usize = 4 << 20;
     let [a, b] = sockets();
-    let (mut outgoing, stream) = lender(a);
-    let mut memory = vec![BEFORE; 12 << 20];
-    post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
+    let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
+    let (may, private) = (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, rustix::mm::MapFlags::PRIVATE);
+    // SAFETY: fresh memory.
+    let at = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * HALF, may, private) }.expect("map");
+    // SAFETY: mapped just now; the second half is used until it is unmapped.
+    let memory = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), 2 * HALF) };
+    memory.fill(BEFORE);
+    prime(&mut outgoing, &stream, &b, memory);
+    let Some(before) = registered(&outgoing) else { return };
+    post(&mut outgoing, 3, at.cast(), HALF);
     outgoing.flush(&stream, false).expect("sent");
-    outgoing.zerocopy.take_back(stream.fd());
-    assert!(!outgoing.zerocopy.waits());
-    memory.fill(AFTER);
-    tcp::finish(stream.fd());
-    drop(stream);
-    let (mut got, mut late) = (0, 0);
-    let end = loop {
-        match read(&b, &mut got, &mut late) {
-            Err(Errno::AGAIN) => {}
-            end => break end,
+    let taken = registered(&outgoing).expect("registered") - before;
+    assert!(outgoing.blocked && taken > 0 && taken < HALF as u64, "{taken}");
+    // SAFETY: the second half is not looked at any more.
+    unsafe { rustix::mm::munmap(at.byte_add(HALF), HALF) }.expect("unmap");
+    let (mut got, mut late, mut done) = (0, 0, false);
+    while !done || got < HALF {
+        let _ = read(&b, &mut got, &mut late);
+        outgoing.flush(&stream, false).expect("sent");
+        outgoing.hear(&stream);
+        done |= outgoing.done.pop_front().is_some();
+    }
+    assert!(late == 0 && !outgoing.zerocopy.waits());
+    // What is not registered any more may come again, as each frame is one for itself.
+    assert!(registered(&outgoing).expect("registered") < before + HALF as u64);
+}
+
+/// The poller tells of notices, and whose they are.
+#[test]
+fn notices_wake_who_sleeps() {
+    let [a, b] = sockets();
+    let poller = Arc::new(Poller::new().expect("poller"));
+    let means = Means::new(network::ZeroCopy::Uring, poller.clone());
+    let mut outgoing = Outgoing::new(means.at(17));
+    outgoing.carry(segment::private(MIN_SEGMENT));
+    let stream = Stream::new(a);
+    let mut memory = vec![BEFORE; 1 << 20];
+    prime(&mut outgoing, &stream, &b, &mut memory);
+    if registered(&outgoing).is_none() {
+        return;
+    }
+    post(&mut outgoing, 5, memory.as_mut_ptr(), 300_000);
+    outgoing.flush(&stream, false).expect("sent");
+    assert!(outgoing.zerocopy.waits() && outgoing.done.is_empty());
+    while outgoing.zerocopy.waits() {
+        while read(&b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
+        let mut tokens = Vec::new();
+        // The bell may ring for what was heard since.
+        while !tokens.contains(&super::super::RING) || means.news() != [17] {
+            poller.ready(&mut tokens);
         }
-    };
-    assert!(late == 0, "{late} places of {got} bytes");
-    assert!(got < memory.len() && (end == Err(Errno::CONNRESET) || end == Ok(())), "{got} bytes, then {end:?}");
+        outgoing.hear(&stream);
+        assert!(means.news().is_empty());
+    }
+    assert_eq!(outgoing.done.pop_front(), Some(5));
 }
 
 /// A mapping of the kernel's, whose pages nobody can pin, and everybody can read.
@@ -114,17 +215,22 @@ fn unpinnable() -> Option<usize> {
 #[test]
 fn what_cannot_be_pinned_is_copied() {
     let Some(at) = unpinnable() else { return };
-    let [a, b] = sockets();
-    let (mut outgoing, stream) = lender(a);
-    post(&mut outgoing, 9, at as *mut u8, 4096);
-    // Where it cannot even be read there is nothing to be seen here.
-    if outgoing.flush(&stream, false) == Err(Errno::FAULT) {
-        return;
-    }
-    outgoing.hear(&stream);
-    assert_eq!(outgoing.done.pop_front(), Some(9));
-    let (mut got, mut late) = (0, 0);
-    while got < 32 + 4096 {
-        assert_eq!(read(&b, &mut got, &mut late), Err(Errno::AGAIN));
+    for wanted in FORCED {
+        let [a, b] = sockets();
+        let (mut outgoing, stream) = lender(a, wanted);
+        for _ in 0..3 {
+            post(&mut outgoing, 9, at as *mut u8, 4096);
+            // Where it cannot even be read there is nothing to be seen here.
+            if outgoing.flush(&stream, false) == Err(Errno::FAULT) {
+                return;
+            }
+            outgoing.hear(&stream);
+            assert_eq!(outgoing.done.pop_front(), Some(9));
+            let (mut got, mut late) = (0, 0);
+            while got < 32 + 4096 {
+                assert_eq!(read(&b, &mut got, &mut late), Err(Errno::AGAIN));
+            }
+        }
+        assert_ne!(registered(&outgoing), Some(3 * 4096));
     }
 }

@@ -1,0 +1,249 @@
+//! Registered buffers against what is in memory: everything is done to the pages, and what is sent out of a slot must be what the program sees there.
+
+#![expect(unsafe_code, reason = "does to memory what a program may do to its own")]
+
+use super::*;
+use crate::sys::{fork, tcp};
+use core::ptr::null_mut;
+use rustix::fd::OwnedFd;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+const PAGES: usize = 256;
+const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Random numbers from a seed (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % n as u64) as usize
+    }
+}
+
+/// Addresses of the test's own.
+struct Space(usize);
+
+fn map(at: usize, pages: usize, flags: MapFlags) -> usize {
+    let flags = if at == 0 { flags } else { flags | MapFlags::FIXED };
+    // SAFETY: fresh memory, at a place of the kernel's choice or in the space of the test.
+    unsafe { rustix::mm::mmap_anonymous(at as *mut _, pages * PAGE, RW, flags) }.expect("map") as usize
+}
+
+impl Space {
+    fn new() -> Space {
+        Space(map(0, PAGES, MapFlags::PRIVATE))
+    }
+
+    fn at(&self, page: usize) -> usize {
+        self.0 + page * PAGE
+    }
+
+    /// As the application's.
+    fn buffer(&self, pages: &Range<usize>) -> UserSeg {
+        // SAFETY: what is sent out of it is read before something is done to it.
+        unsafe { UserSeg::new((self.at(pages.start) + 8) as *mut u8, pages.len() * PAGE - 100) }
+    }
+
+    fn write(&self, pages: &Range<usize>, stamp: u8) {
+        // SAFETY: mapped, as all of the space always is.
+        unsafe { core::ptr::write_bytes(self.at(pages.start) as *mut u8, stamp, pages.len() * PAGE) };
+    }
+
+    fn read(&self, buffer: UserSeg) -> Vec<u8> {
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts(buffer.address() as *const u8, buffer.len()) }.to_vec()
+    }
+
+    fn change(&self, pages: &Range<usize>, chance: &mut Chance) -> &'static str {
+        let (at, len) = (self.at(pages.start), pages.len() * PAGE);
+        // SAFETY: only pages of the space are touched, and it is whole again afterwards.
+        unsafe {
+            match chance.below(9) {
+                0 => {
+                    rustix::mm::munmap(at as *mut _, len).expect("unmap");
+                    map(at, pages.len(), MapFlags::PRIVATE);
+                    "munmap, mmap"
+                }
+                1 => {
+                    map(at, pages.len(), MapFlags::PRIVATE);
+                    "mmap over"
+                }
+                2 => {
+                    rustix::mm::madvise(at as *mut _, len, Advice::LinuxDontNeed).expect("empty");
+                    "MADV_DONTNEED"
+                }
+                3 => {
+                    let elsewhere = map(0, pages.len(), MapFlags::PRIVATE);
+                    let to = elsewhere as *mut _;
+                    // Across the borders of mappings, of which watching makes more, some of it may have moved when it fails.
+                    let _ = rustix::mm::mremap_fixed(at as *mut _, len, len, MremapFlags::MAYMOVE, to);
+                    map(at, pages.len(), MapFlags::PRIVATE);
+                    rustix::mm::munmap(to, len).expect("unmap");
+                    "mremap away"
+                }
+                4 => {
+                    let elsewhere = map(0, pages.len(), MapFlags::PRIVATE) as *mut _;
+                    core::ptr::write_bytes(elsewhere as *mut u8, 77, len);
+                    rustix::mm::mremap_fixed(elsewhere, len, len, MremapFlags::MAYMOVE, at as *mut _).expect("move");
+                    "mremap here"
+                }
+                5 => {
+                    map(at, pages.len(), MapFlags::SHARED);
+                    "shared memory"
+                }
+                6 => {
+                    rustix::mm::mprotect(at as *mut _, len, MprotectFlags::READ).expect("protect");
+                    rustix::mm::mprotect(at as *mut _, len, MprotectFlags::READ | MprotectFlags::WRITE).expect("protect");
+                    "mprotect"
+                }
+                7 => "nothing",
+                _ => child(),
+            }
+        }
+    }
+}
+
+/// A child that ends some time later, and the parent writes meanwhile.
+fn child() -> &'static str {
+    // SAFETY: the child calls nothing but usleep(3) and _exit(2).
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: as above.
+            unsafe {
+                libc::usleep(2000);
+                libc::_exit(0)
+            }
+        }
+        _ => "fork",
+    }
+}
+
+fn sockets() -> [OwnedFd; 2] {
+    let listener = tcp::listen(([127, 0, 0, 1], 0).into()).expect("listen");
+    let a = tcp::connect(tcp::own_address(&listener).expect("name"), None, 0).expect("connect");
+    while !tcp::connected(&a).expect("connecting") {}
+    [a, tcp::accept(&listener).expect("accept").0]
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    hits: u64,
+    stale: u64,
+}
+
+/// Does things to memory, and sends it, in turn.
+fn torture(oversight: Oversight, rounds: usize) -> Option<Seen> {
+    let mut table = Uring::open(SLOTS).map_err(|why| println!("not tried: {why}")).ok()?;
+    let mut held = Registered::new(oversight);
+    if let Some(why) = held.refusal() {
+        println!("not tried: {why}");
+        return None;
+    }
+    let ([a, b], space, mut chance, mut seen) = (sockets(), Space::new(), Chance(7), Seen::default());
+    let favourites: Vec<Range<usize>> = (0..12).map(|_| some(&mut chance)).collect();
+    let mut done = std::collections::BTreeMap::new();
+    for round in 0..rounds {
+        let pages = if chance.below(4) == 0 { some(&mut chance) } else { favourites[chance.below(favourites.len())].clone() };
+        *done.entry(space.change(&pages, &mut chance)).or_insert(0) += 1;
+        for step in 0..5 {
+            let pages = &favourites[chance.below(favourites.len())];
+            space.write(pages, (round * 5 + step) as u8);
+            let buffer = space.buffer(pages);
+            if held.may_hold(buffer) {
+                let _ = held.hold(&table, buffer, buffer);
+            }
+            let Some(slot) = held.slot(buffer) else { continue };
+            seen.hits += 1;
+            let sent = table.send(&a, slot, buffer, 1, |_| {}).sent.expect("sent");
+            let (mut got, mut bytes) = (0, vec![0; sent]);
+            while got < sent {
+                got += tcp::recv_bytes(&b, &mut bytes[got..]).unwrap_or(0);
+            }
+            seen.stale += u64::from(bytes != space.read(buffer)[..sent]);
+        }
+    }
+    println!("{oversight:?}: {seen:?} {:?} {done:?}", held.counts());
+    // SAFETY: children of this test's: all of them end by themselves.
+    while unsafe { libc::waitpid(-1, null_mut(), libc::WNOHANG) } > 0 {}
+    held.tend(&table);
+    let (ranges, _) = held.size();
+    assert_eq!(held.free.len() + ranges, SLOTS.into(), "a slot is lost");
+    Some(seen)
+}
+
+fn some(chance: &mut Chance) -> Range<usize> {
+    let start = chance.below(PAGES - 24);
+    start..start + 1 + chance.below(24)
+}
+
+#[test]
+fn what_is_sent_out_of_a_slot_is_what_is_mapped_there() {
+    fork::alone("cache::registered::tests::what_is_sent_out_of_a_slot_is_what_is_mapped_there", || {
+        let Some(seen) = torture(Oversight::Monitored, 3000) else { return };
+        assert!(seen.hits > 1000 && seen.stale == 0, "{seen:?}");
+    });
+}
+
+#[test]
+fn without_the_monitor_it_is_not() {
+    fork::alone("cache::registered::tests::without_the_monitor_it_is_not", || {
+        let Some(seen) = torture(Oversight::Blind, 500) else { return };
+        assert!(seen.stale > 0, "{seen:?}");
+    });
+}
+
+/// Shared memory, whose pages others can take away, and what cannot be written are not registered, nor is what comes once.
+#[test]
+fn what_is_not_registered() {
+    let Ok(table) = Uring::open(SLOTS) else { return };
+    let mut held = Registered::new(Oversight::Monitored);
+    if held.refusal().is_some() {
+        return;
+    }
+    let space = Space::new();
+    let [own, shared, constant] = [0..16, 32..48, 64..80];
+    map(space.at(shared.start), 16, MapFlags::SHARED);
+    // SAFETY: pages of the space.
+    unsafe { rustix::mm::mprotect(space.at(constant.start) as *mut _, 16 * PAGE, MprotectFlags::READ) }.expect("protect");
+    for (pages, holds) in [(own, Ok(true)), (shared, Err(NotHeld::Memory)), (constant, Err(NotHeld::Memory))] {
+        let buffer = space.buffer(&pages);
+        assert!(!held.may_hold(buffer), "once is not again");
+        assert!(held.may_hold(buffer));
+        assert_eq!(held.hold(&table, buffer, buffer), holds, "{pages:?}");
+        assert_eq!(held.slot(buffer).is_some(), holds.is_ok());
+        assert_eq!(held.may_hold(buffer), holds.is_ok(), "it is tried less often");
+    }
+    assert_eq!(held.size(), (1, 16 * PAGE));
+}
+
+/// More buffers than there is room for: the oldest go, and all slots are found again.
+#[test]
+fn room_is_limited() {
+    let Ok(table) = Uring::open(SLOTS) else { return };
+    let mut held = Registered::new(Oversight::Monitored);
+    if held.refusal().is_some() {
+        return;
+    }
+    let space = Space::new();
+    for page in 0..PAGES {
+        let buffer = space.buffer(&(page..page + 1));
+        assert!(!held.may_hold(buffer));
+        assert_eq!(held.hold(&table, buffer, buffer), Ok(true), "{page}");
+    }
+    assert_eq!((held.size().0, held.free.len()), (COUNT, SLOTS as usize - COUNT));
+}
+
+#[test]
+fn windows() {
+    let held = Registered { window: 16 * PAGE, ..Registered::new(Oversight::Blind) };
+    let pages = |from: usize, to: usize| from * PAGE..to * PAGE;
+    assert_eq!(held.around(&(PAGE + 5..2 * PAGE + 1), &(PAGE + 5..2 * PAGE + 1)), pages(1, 3));
+    assert_eq!(held.around(&pages(20, 21), &pages(3, 100)), pages(16, 32));
+    assert_eq!(held.around(&pages(30, 34), &pages(18, 40)), pages(18, 40));
+    assert_eq!(held.around(&pages(2, 70), &pages(2, 70)), pages(2, 70));
+}

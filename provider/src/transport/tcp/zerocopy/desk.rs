@@ -1,0 +1,215 @@
+//! What the connections of an endpoint share to send out of registered buffers: a ring with its table, the buffers that it holds, and
+//! the notices, until the connections take them.
+//!
+//! It is made when the first connection asks that may lend, and its descriptor is watched like a connection's: notices wake who sleeps.
+
+use super::super::RING;
+use crate::cache::registered::{NotHeld, Registered, SLOTS};
+use crate::mem::user::UserSeg;
+use crate::sys::event::EventFd;
+use crate::sys::fork;
+use crate::sys::poller::Poller;
+use crate::sys::uring::{self, Answer, Uring};
+use crate::sys::zerocopy::Notice;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+
+/// See above. Its lock is the last one that is taken: by connections that have their own.
+pub(super) struct Desk {
+    poller: Arc<Poller>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Unasked,
+    /// There is no ring, and why.
+    Refused(String),
+    Open(Box<Open>),
+}
+
+struct Open {
+    uring: Uring,
+    held: Registered,
+    /// Accounts by number.
+    inboxes: FxHashMap<u32, Inbox>,
+    last: u32,
+    /// Readable while there are notices that were taken out of the ring, whose own descriptor is not readable any more, and that nobody has asked for.
+    bell: EventFd,
+    rang: bool,
+}
+
+/// What the kernel has said to one connection.
+struct Inbox {
+    /// The connection's place among those of its endpoint.
+    slot: u32,
+    notices: Vec<Notice>,
+}
+
+impl Open {
+    fn new() -> Result<Open, String> {
+        let held = Registered::default();
+        if let Some(why) = held.refusal() {
+            return Err(format!("of registered memory nobody could tell what becomes of it: {why}"));
+        }
+        let bell = EventFd::new().map_err(|why| format!("there is no eventfd ({why})"))?;
+        Ok(Open { uring: Uring::open(SLOTS)?, held, inboxes: FxHashMap::default(), last: 0, bell, rang: false })
+    }
+
+    /// Keeps what was said until its connection asks.
+    fn keep(inboxes: &mut FxHashMap<u32, Inbox>, said: uring::Notice) {
+        let (account, call) = ((said.name >> 32) as u32, said.name as u32);
+        // Else it has been given up, and what it lent with it.
+        if let Some(inbox) = inboxes.get_mut(&account) {
+            inbox.notices.push(Notice { calls: [call; 2], copied: said.copied });
+        }
+    }
+
+    /// Takes what there is.
+    fn collect(&mut self) {
+        let Open { uring, inboxes, .. } = self;
+        uring.notices(|said| Open::keep(inboxes, said));
+    }
+
+    /// Somebody is to look who has been told something.
+    fn ring(&mut self) {
+        if !std::mem::replace(&mut self.rang, true) {
+            self.bell.raise();
+        }
+    }
+}
+
+impl Desk {
+    pub fn new(poller: Arc<Poller>) -> Desk {
+        Desk { poller, state: Mutex::new(State::Unasked) }
+    }
+
+    /// An account for the connection at `slot`; or why there is none, in words.
+    pub fn account(self: &Arc<Desk>, slot: u32) -> Result<Account, String> {
+        let mut state = self.state.lock();
+        if let State::Unasked = *state {
+            *state = match Open::new().and_then(|open| {
+                let watched = self.poller.add(&open.uring, RING).and_then(|()| self.poller.add(&open.bell, RING));
+                watched.map_err(|why| format!("its ring cannot be watched ({why})"))?;
+                Ok(open)
+            }) {
+                Ok(open) => State::Open(Box::new(open)),
+                Err(why) => State::Refused(why),
+            };
+        }
+        match &mut *state {
+            State::Open(open) => {
+                // A number that is in use was given 2^32 connections ago.
+                open.last = open.last.wrapping_add(1);
+                let number = open.last;
+                if open.inboxes.contains_key(&number) {
+                    return Err("there are too many connections".into());
+                }
+                open.inboxes.insert(number, Inbox { slot, notices: Vec::new() });
+                drop(state);
+                Ok(Account { desk: self.clone(), number, next: 0 })
+            }
+            State::Refused(why) => Err(why.clone()),
+            State::Unasked => Err(String::new()),
+        }
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Open) -> T) -> Option<T> {
+        match &mut *self.state.lock() {
+            State::Open(open) => Some(what(open)),
+            _ => None,
+        }
+    }
+
+    /// The places of connections that the kernel has said something to.
+    pub fn news(&self) -> Vec<u32> {
+        let news = self.with(|open| {
+            open.collect();
+            if std::mem::take(&mut open.rang) {
+                open.bell.lower();
+            }
+            open.inboxes.values().filter(|inbox| !inbox.notices.is_empty()).map(|inbox| inbox.slot).collect()
+        });
+        news.unwrap_or_default()
+    }
+
+    /// Lets go of memory that the program has unmapped.
+    pub fn tend(&self) {
+        self.with(|open| open.held.tend(&open.uring));
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let State::Open(open) = self.state.get_mut()
+            && !fork::in_child()
+        {
+            self.poller.remove(&open.uring);
+            self.poller.remove(&open.bell);
+        }
+    }
+}
+
+/// One connection's account: its calls are numbered, and it gets their notices.
+pub(super) struct Account {
+    desk: Arc<Desk>,
+    number: u32,
+    next: u32,
+}
+
+impl Account {
+    /// Whether payload lies in a registered buffer, or in one that came again and is worth trying.
+    pub fn may_hold(&self, payload: UserSeg) -> bool {
+        self.desk.with(|open| open.held.may_hold(payload)) == Some(true)
+    }
+
+    /// See [`Registered::hold`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn hold(&self, payload: UserSeg, whole: UserSeg) -> Result<bool, NotHeld> {
+        self.desk.with(|open| open.held.hold(&open.uring, payload, whole)).unwrap_or(Err(NotHeld::Memory))
+    }
+
+    /// Sends out of a registered buffer; `None`: it is none any more. An answer that announces a notice has taken a number, also if nothing was sent.
+    pub fn send(&mut self, fd: &OwnedFd, payload: UserSeg) -> Option<Answer> {
+        let name = u64::from(self.number) << 32 | u64::from(self.next);
+        let answer = self.desk.with(|open| {
+            let Open { uring, held, inboxes, .. } = open;
+            let (slot, mut told) = (held.slot(payload)?, false);
+            let answer = uring.send(fd, slot, payload, name, |said| {
+                Open::keep(inboxes, said);
+                told = true;
+            });
+            if told {
+                open.ring();
+            }
+            Some(answer)
+        })??;
+        self.next = self.next.wrapping_add(u32::from(answer.notice));
+        Some(answer)
+    }
+
+    /// What the kernel has said.
+    pub fn notices(&self) -> Vec<Notice> {
+        let notices = self.desk.with(|open| {
+            open.collect();
+            let own = open.inboxes.get_mut(&self.number).map(|inbox| std::mem::take(&mut inbox.notices));
+            if open.inboxes.values().any(|inbox| !inbox.notices.is_empty()) {
+                open.ring();
+            }
+            own
+        });
+        notices.flatten().unwrap_or_default()
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // In a child somebody else may have had the lock.
+        if !fork::in_child() {
+            self.desk.with(|open| open.inboxes.remove(&self.number));
+        }
+    }
+}

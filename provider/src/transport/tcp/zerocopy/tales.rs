@@ -1,0 +1,97 @@
+//! Whether connections lend, by which way and why, for the counters and for people.
+
+use super::choice::Verdict;
+use super::{Lender, Way, ZeroCopy};
+use crate::transport::Tale;
+use std::fmt;
+
+/// Whether a connection lends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Standing {
+    Never,
+    Near,
+    Encrypted,
+    Impossible,
+    Always,
+    Forced,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Standing::Never => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=never"),
+            Standing::Near => f.write_str("both ends are on this host, where the kernel copies all the same"),
+            Standing::Encrypted => f.write_str("what is encrypted is copied by that"),
+            Standing::Impossible => {
+                f.write_str("this kernel cannot do it, or not so that a child (fork) changes nothing: Linux 5.9 can")
+            }
+            Standing::Always => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=always"),
+            Standing::Forced => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=uring"),
+        }
+    }
+}
+
+const LENT: &str = "zero-copy send";
+const REGISTERED: &str = "registered buffers";
+
+/// What several connections did.
+#[derive(Clone, Default)]
+pub struct Sums {
+    /// Bytes that were lent, those that left out of registered buffers, and how many of both the kernel copied all the same.
+    pub lent: u64,
+    /// See there.
+    pub registered: u64,
+    /// See there.
+    pub copied: u64,
+    /// How they stand, in words without figures, and how many alike, with what the first of these says.
+    tales: Vec<(String, Tale)>,
+}
+
+impl Sums {
+    pub(in super::super) fn add(&mut self, one: &ZeroCopy) {
+        match one {
+            // Who had nothing long to send has nothing to tell.
+            ZeroCopy::Unasked(..) => {}
+            ZeroCopy::Off(why) => self.tell(LENT, false, why.to_string(), why.to_string()),
+            ZeroCopy::May(lender) => self.add_lender(lender),
+        }
+    }
+
+    fn add_lender(&mut self, lender: &Lender) {
+        self.lent += lender.lent;
+        self.registered += lender.registered;
+        self.copied += lender.copied;
+        let forced = if lender.account.is_ok() { Standing::Forced } else { Standing::Always }.to_string();
+        for (about, way) in [(LENT, Way::Lent), (REGISTERED, Way::Registered)] {
+            match (&lender.account, &lender.choice) {
+                (Err(why), _) if way == Way::Registered => self.tell(about, false, why.clone(), why.clone()),
+                (_, None) => self.tell(about, true, forced.clone(), forced.clone()),
+                (_, Some(choice)) => {
+                    let verdict = choice.verdict(way);
+                    self.tell(about, verdict == Verdict::Pays, verdict.to_string(), choice.says(way));
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, about: &'static str, on: bool, key: String, why: String) {
+        match self.tales.iter_mut().find(|(known, tale)| *known == key && tale.about == about) {
+            Some((_, tale)) => tale.connections += 1,
+            None => self.tales.push((key, Tale { about, on, connections: 1, why })),
+        }
+    }
+
+    /// For each kind whether they lend, how many, and why.
+    pub fn tales(self) -> Vec<Tale> {
+        self.tales.into_iter().map(|(_, tale)| tale).collect()
+    }
+}
+
+impl super::super::Tcp {
+    /// What left without a copy, and why so or not, on all connections that there are and were.
+    pub fn zerocopies(&self) -> Sums {
+        let mut sums = self.office.zerocopies.lock().clone();
+        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.add_zerocopy(&mut sums));
+        sums
+    }
+}
