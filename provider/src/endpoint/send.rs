@@ -164,6 +164,14 @@ fn start_longer(
     Ok(started)
 }
 
+/// How a longer message goes.
+struct Way {
+    pick: Pick,
+    /// As in [`Message`].
+    lent: u32,
+    timed: bool,
+}
+
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
 /// these depends on whose cache it is in, by what the peer told of the last ones.
 #[inline(never)]
@@ -173,24 +181,21 @@ fn or_lent(
     door: Option<&mut (dyn Door + 'static)>,
     terms: Terms,
     peer: &mut Peer,
-    msg: &mut Message<'_>,
-) -> Pick {
-    let Some(other) = selection.choose_lent(msg.len) else { return pick };
-    msg.lent = lend(door, terms, peer, msg.iov);
-    if msg.lent == 0 {
-        return pick;
+    (iov, len): (&[UserSeg], usize),
+) -> Way {
+    let plain = Way { pick, lent: 0, timed: false };
+    let Some(pick) = selection.choose_lent(len) else { return plain };
+    let lent = lend(door, terms, peer, iov);
+    if lent == 0 || !selection.by_habit().contains(&len) {
+        return if lent == 0 { plain } else { Way { pick, lent, timed: false } };
     }
-    if selection.by_habit().contains(&msg.len) {
-        match peer.habits.turn(msg.len) {
-            Turn::Once { tells } => msg.timed = tells,
-            Turn::Ring => {
-                msg.lent = 0;
-                peer.tally.note_unlent(Some(Unlent::Rewritten));
-                return pick;
-            }
+    match peer.habits.turn(len) {
+        Turn::Once { tells } => Way { pick, lent, timed: tells },
+        Turn::Ring => {
+            peer.tally.note_unlent(Some(Unlent::Rewritten));
+            plain
         }
     }
-    other
 }
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
@@ -281,7 +286,8 @@ impl Endpoint {
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            pick = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, &mut msg);
+            let way = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, len));
+            (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -361,7 +367,8 @@ impl Endpoint {
             // A payload of its own is that of a call that gave its buffer back.
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
-                pick = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, &mut msg);
+                let way = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, msg.len));
+                (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
             }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
