@@ -17,7 +17,7 @@ use rustmx::sys::{host, memfd, socket};
 use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::wire::frame::{FRAME_HEAD, Frame};
 use rustmx::wire::header::{Header, Kind, Place, Rts};
-use rustmx::wire::hello::{HELLO_LEN, Hello, NAME};
+use rustmx::wire::hello::{HELLO_LEN, Hello, NAME, PROTOCOL};
 use rustmx::wire::loan::Loan;
 use rustmx::wire::offer::{Named, Offer, parse_pieces};
 use rustmx::wire::order::{Ending, Order};
@@ -215,11 +215,21 @@ fn somebody(host: u64) -> Name {
     Name::new(0x5eed | 1, 0, host, None)
 }
 
-/// Bytes on the listening port: first where they are cut, then all that is said. Names that are zeros are replaced by sound ones.
+/// The version of the protocol in a hello, if that is 0: else every new version would leave a corpus of hellos that are turned away.
+fn mend_version(hello: &mut [u8]) {
+    if let Some(version) = hello.get_mut(8..12)
+        && version == [0; 4]
+    {
+        version.copy_from_slice(&PROTOCOL.to_le_bytes());
+    }
+}
+
+/// Bytes on the listening port: first where they are cut, then all that is said. A version and names that are zeros are replaced by sound ones.
 pub fn stranger(bytes: &[u8]) {
     let Some((&cut, said)) = bytes.split_first() else { return };
     let mut scene = Scene::new(true);
     let mut said = said.to_vec();
+    mend_version(&mut said);
     if said.len() >= HELLO_LEN {
         for (at, name) in [(16, somebody(host::id() ^ 1)), (16 + NAME, scene.victim.name())] {
             if said[at..at + NAME] == [0; NAME] {
@@ -432,8 +442,10 @@ pub fn parsers(bytes: &[u8]) {
     let mut script = Script(bytes);
     match script.byte() % 7 {
         0 => {
-            if let Ok(hello) = Hello::parse(script.0) {
-                assert_eq!(hello.as_bytes(), script.0);
+            let mut said = script.0.to_vec();
+            mend_version(&mut said);
+            if let Ok(hello) = Hello::parse(&said) {
+                assert_eq!(hello.as_bytes(), said);
             }
         }
         1 => {
