@@ -18,6 +18,7 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
+use rustmx::log::tell;
 use rustmx::{Config, Log, LogLevel, LogSubsystem, Profiles};
 use std::sync::{Arc, Once, OnceLock};
 
@@ -73,7 +74,7 @@ fn begin(libfabric: Option<Libfabric>) -> Start {
     log.say(LogLevel::Info, LogSubsystem::Core, || {
         format!("rustmx {} loaded (API up to {}.{})", env!("CARGO_PKG_VERSION"), CHECKED_AGAINST >> 16, CHECKED_AGAINST & 0xffff)
     });
-    Start { config, log, profiles: Arc::new(Profiles::new(|text| eprintln!("rustmx: {text}"))) }
+    Start { config, log, profiles: Arc::new(Profiles::new(|text| tell("rustmx", text))) }
 }
 
 /// Provider structures, by the base address of the libfabric that has them.
@@ -126,8 +127,8 @@ fn report_panics() {
             let payload = what.payload();
             let why = payload.downcast_ref::<&str>().copied();
             let why = why.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-            let text = format!("libfabric provider rustmx: internal error{place}: {why}; this is a bug in rustmx, aborting");
-            eprintln!("{text}");
+            let text = format!("internal error{place}: {why}; this is a bug in rustmx, aborting");
+            tell("libfabric provider rustmx", &text);
             // Not `start()`: the panic may have come out of it.
             if let Some(start) = START.get() {
                 start.log.say(LogLevel::Warn, LogSubsystem::Core, || text);

@@ -18,6 +18,9 @@
 //! Nothing of libfabric is imported: several copies of it may live in one process, and one binary serves 1.17 to 2.6
 //! (contract 2.5).
 
+// Several processes share a standard error: `rustmx::log::tell` writes whole lines.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 // A panic must never unwind into C, and after one the rings shared with other processes cannot be trusted
 // (docs/adr/0003-panics.md). The test harness always unwinds, hence the two exceptions.
 #[cfg(all(panic = "unwind", not(debug_assertions), not(test), not(feature = "__internal-test")))]

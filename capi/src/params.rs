@@ -6,6 +6,7 @@
 use crate::abi::fabric::FI_PARAM_STRING;
 use crate::entry::Libfabric;
 use rustmx::config::{Config, ENV_PREFIX, PARAMS, Param, unknown_variable};
+use rustmx::log::tell;
 use rustmx::{Log, LogLevel, LogSubsystem};
 use std::ffi::{CStr, CString};
 
@@ -63,7 +64,7 @@ pub(crate) fn read(libfabric: Option<&Libfabric>, log: &Log) -> Config {
         });
     }
     if !shown && !complaints.is_empty() {
-        eprintln!("rustmx: {}", complaints.join("; "));
+        tell("rustmx", &complaints.join("; "));
     }
     for p in PARAMS.iter().filter(|p| p.is_set(&config)) {
         log.say(LogLevel::Info, LogSubsystem::Core, || format!("{}={}", p.env(), p.value(&config)));

@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::process::Command;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{provider_dir, run, stock, text};
 
@@ -71,6 +73,22 @@ fn mistakes_in_variables_are_told_once() {
     // Where the log is shown, it is there and not on a line of its own.
     let logged = text(&run(mistaken().env("FI_LOG_LEVEL", "warn").env("FI_LOG_PROV", "rustmx"), LIMIT));
     assert!(logged.contains("did you mean FI_RUSTMX_EAGER_MAX?") && !logged.contains("\nrustmx: "), "{logged}");
+}
+
+/// Processes of a job share a standard error: what one says is one write, or their lines mix.
+#[test]
+fn a_line_is_written_at_once() {
+    let (ours, theirs) = UnixDatagram::pair().expect("sockets");
+    ours.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let mut command = stock("fi_info");
+    command.args(["-p", "rustmx"]).env("FI_RUSTMX_EAGER_MXA", "2k").stdout(Stdio::null());
+    let mut child = command.stderr(OwnedFd::from(theirs)).spawn().expect("fi_info");
+    drop(command);
+    let mut packet = [0; 4096];
+    let n = ours.recv(&mut packet).expect("a write of it");
+    let said = String::from_utf8_lossy(&packet[..n]);
+    assert!(said.starts_with("rustmx: ") && said.ends_with('\n') && said.contains("did you mean"), "{said:?}");
+    assert!(child.wait().expect("wait").success());
 }
 
 #[test]

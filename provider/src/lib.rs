@@ -16,6 +16,9 @@
 //! | 5 choice | `select` |
 //! | 6 engine | `endpoint` `domain` |
 
+// Several processes share a standard error: `log::tell` writes whole lines.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod cache;
 pub mod mem;
 pub mod shm;

@@ -1,6 +1,7 @@
 //! Where the engine's sentences go. The sink is libfabric's `fi_log` in the provider, memory in tests; there is no global logger.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::sync::Arc;
 
 /// How urgent.
@@ -47,8 +48,15 @@ pub trait LogSink: Send + Sync {
     fn write(&self, level: LogLevel, subsystem: LogSubsystem, text: &str);
     /// Shows a sentence that must be seen although the log would not show it.
     fn insist(&self, text: &str) {
-        eprintln!("rustmx: {text}");
+        tell("rustmx", text);
     }
+}
+
+/// A line on standard error, by one call of write(2): the processes of a job mostly share it, and parts of their lines would mix, as those of `eprintln!`
+/// do. `who` stands first.
+pub fn tell(who: &str, text: &str) {
+    // Who closed it does not want to hear.
+    let _ = std::io::stderr().write_all(format!("{who}: {text}\n").as_bytes());
 }
 
 /// A handle on a sink; cheap to clone.

@@ -7,6 +7,7 @@ use super::shared::Left;
 use super::{Endpoint, HeldMsg, Out, Telling, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
+use crate::log::tell;
 use crate::request::SendReq;
 use crate::sys::cpu;
 use crate::types::{CompFlags, PeerId};
@@ -227,8 +228,7 @@ impl Endpoint {
             let line = stats.line();
             self.log.info(|| format!("endpoint {name} closes:{line}"));
             if self.config.stats != 0 && stats.used() {
-                // One write: lines of several ranks must not mix.
-                let _ = std::io::stderr().write_all(format!("rustmx stats:{line}\n").as_bytes());
+                tell("rustmx stats", line.trim_start());
             }
             if let Some(telling) = Telling::of(self.config.explain) {
                 let _ = std::io::stderr().write_all(self.history(telling).as_bytes());
