@@ -194,14 +194,14 @@ impl Door for Doors {
         }
     }
 
-    fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+    fn turn(&mut self, now: u64, look: bool, events: &mut Vec<Event>) -> usize {
         let Some(tcp) = &mut self.tcp else { return 0 };
         if self.nested && !self.armed && tcp.has_connections() {
             // Every turn asks it anyway, and a poller in a poller costs each sender some more.
             self.local.forget(tcp.as_fd());
             self.nested = false;
         }
-        tcp.turn(now, events)
+        tcp.turn(now, look, events)
     }
 
     fn has_turns(&self) -> bool {

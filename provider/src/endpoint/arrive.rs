@@ -13,6 +13,7 @@ use crate::protocol::single::{Copies, Declined, Ended, Finished, Returned, Singl
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
 use crate::request::{Envelope, Received, RecvReq};
 use crate::stats::Stats;
+use crate::transport::Reach;
 use crate::transport::link::{Corrupt, Link};
 use crate::types::{Addr, CompFlags, PeerId};
 use crate::wire::header::{Header, Kind, flag};
@@ -72,8 +73,10 @@ impl Endpoint {
             news: None,
         };
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
-        // writer has just touched, would cost a hand-over before the application hears of the first.
-        let budget = if self.poll.idle > 0 { 1 } else { BUDGET };
+        // writer has just touched, would cost a hand-over before the application hears of the first. What came from another host is in our
+        // own memory, and the next turn would begin with a system call.
+        let far = peer.reach == Reach::Network;
+        let budget = if self.poll.idle > 0 && !far { 1 } else { BUDGET };
         let before = peer.link.as_ref().map_or(0, |l| l.consumed());
         let mut taken = 0;
         let mut sound = true;
@@ -88,6 +91,7 @@ impl Endpoint {
             }
         }
         let news = desk.news;
+        self.poll.behind |= far && taken == budget;
         let Some(link) = &mut peer.link else { return (taken, None) };
         // Not "a record was taken": between a skip and the record behind it the writer may have stopped, and a watch that
         // stayed on the skip's line would miss the record once that line is written anew.

@@ -145,6 +145,8 @@ struct Poll {
     ending: Vec<PeerId>,
     /// There are peers on other hosts: the door has something to do in each turn.
     network: bool,
+    /// Of what came from other hosts something is still to be read.
+    behind: bool,
     /// Memory for what happens at the door.
     events: Vec<Event>,
     /// Peers that must hear that something is not lent to them any more, or have not read it.

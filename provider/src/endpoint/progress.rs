@@ -18,6 +18,8 @@ const QUICK: u64 = 100;
 pub const SOCKETS_EVERY: u64 = 20_000;
 /// Turns between looks at the peer's progress line for an acknowledgement: a reply would have brought it by then.
 const ACK_PATIENCE: u64 = 32;
+/// Turns between looks at connections to other hosts, if what came by them is still to be read: each is a system call, and others must not wait long.
+const LOOK_EVERY: u64 = 4;
 /// Turns between looks at the next cold ring.
 const TURN_EVERY: u64 = 8;
 /// Turns that a hot ring must have been idle to give its place to another.
@@ -298,7 +300,8 @@ impl Endpoint {
     fn turn_network(&mut self, out: &mut Out<'_>) -> usize {
         let Some(door) = &mut self.door else { return 0 };
         let mut events = std::mem::take(&mut self.poll.events);
-        let mut work = door.turn(self.poll.looked_at, &mut events);
+        let look = !std::mem::take(&mut self.poll.behind) || self.poll.tick.is_multiple_of(LOOK_EVERY);
+        let mut work = door.turn(self.poll.looked_at, look, &mut events);
         for event in events.drain(..) {
             work += self.happened(out, event);
         }

@@ -105,8 +105,9 @@ pub trait Door: Send {
     /// The time for a [call](Self::call) of `name` is up: says what was tried, and gives it up.
     fn give_up(&mut self, _name: &Name) {}
 
-    /// One turn of what needs system calls for each message. Returns how much there was. `now` as in [`poll`](Self::poll), perhaps some turns old.
-    fn turn(&mut self, _now: u64, _events: &mut Vec<Event>) -> usize {
+    /// One turn of what needs system calls for each message. Returns how much there was. `now` as in [`poll`](Self::poll), perhaps some turns old;
+    /// without `look` nothing new is taken in: what came before is still to be read.
+    fn turn(&mut self, _now: u64, _look: bool, _events: &mut Vec<Event>) -> usize {
         0
     }
 

@@ -31,6 +31,8 @@ use std::mem::MaybeUninit;
 
 /// Most bytes of records that are guessed.
 const GUESS: usize = 16 << 10;
+/// Shorter frames after which less is guessed. Whoever sends many messages at once sends the first by itself: short and long frames take turns.
+const SHORTER: u32 = 4;
 /// Most pieces of application memory in one system call.
 const SEGMENTS: usize = 32;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
@@ -94,8 +96,9 @@ pub(super) struct Incoming {
     last: Guess,
     /// Whose payload came last.
     last_payload: u32,
-    /// Bytes of records that are guessed.
+    /// Bytes of records that are guessed, and how many frames in a row were shorter.
     usual: usize,
+    shorter: u32,
     /// Where bytes go that nobody wants, once there may be some.
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
@@ -122,6 +125,7 @@ impl Incoming {
             last: Guess::Nothing,
             last_payload: 0,
             usual: 4 * LINE,
+            shorter: 0,
             sink: None,
             is_dry: false,
             done: VecDeque::new(),
@@ -398,7 +402,11 @@ impl Incoming {
                 }
                 self.last = Guess::Records { bytes: 0 };
                 // A line more: who gets less than he asks for need not ask again.
-                self.usual = (lines as usize * LINE + LINE).min(GUESS);
+                let wanted = (lines as usize * LINE + LINE).min(GUESS);
+                self.shorter += 1;
+                if wanted >= self.usual || self.shorter == SHORTER {
+                    (self.usual, self.shorter) = (wanted, 0);
+                }
                 At::Records { lines, got: 0 }
             }
             Body::Payload { id, offset, len } => {

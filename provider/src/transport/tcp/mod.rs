@@ -302,8 +302,8 @@ impl Tcp {
         self.connections.get(slot as usize)?.upgrade()
     }
 
-    /// One turn: sends what was put off, reads what is there. Returns how much there was.
-    pub fn turn(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+    /// One turn: sends what was put off, and, if it is to `look`, reads what is there. Returns how much there was.
+    pub fn turn(&mut self, now: u64, look: bool, events: &mut Vec<Event>) -> usize {
         // Only here: no addition that others take part in.
         self.office.turn.store(self.office.turn.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let mut work = 0;
@@ -321,7 +321,7 @@ impl Tcp {
                 work += usize::from(self.read(&connection, false, now, events));
             }
         }
-        work + self.look(now, events)
+        if look { work + self.look(now, events) } else { work }
     }
 
     /// Whether payload waits for the engine to read its envelope.
