@@ -21,9 +21,12 @@ use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use zerocopy::IntoBytes;
+
+/// Records between looks whether enough waits to leave at once.
+const FEW: u64 = 4;
 
 /// What a read did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,6 +122,8 @@ pub struct Connection {
     pub(super) first: OnceLock<Weak<Connection>>,
     /// It is in the list of those that were read lately.
     pub(super) is_owing: AtomicBool,
+    /// The turn in which something was put off to the next, times [`FEW`], and how many records since. 0: nothing is.
+    put_off: AtomicU64,
     pub(super) halves: Mutex<Halves>,
 }
 
@@ -147,8 +152,8 @@ impl Connection {
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
         let is_owing = AtomicBool::new(false);
         let (wants_lanes, first) = (AtomicBool::new(false), OnceLock::new());
-        let (stream, halves) = (Stream::new(fd), Mutex::new(halves));
-        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, halves }
+        let (stream, halves, put_off) = (Stream::new(fd), Mutex::new(halves), AtomicU64::new(0));
+        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, put_off, halves }
     }
 
     /// The job's key is proved before anything is said; `calls`: by us first.
@@ -253,6 +258,7 @@ impl Connection {
     pub(super) fn flush(&self) {
         let mut halves = self.halves.lock();
         halves.is_dirty = false;
+        self.put_off.store(0, Ordering::Relaxed);
         self.send(&mut halves, false);
         self.hand_out(&mut halves);
     }
@@ -298,7 +304,20 @@ impl Connection {
             self.send(halves, news);
         } else {
             self.come_back(halves);
+            self.put_off.store(turn * FEW, Ordering::Relaxed);
         }
+    }
+
+    /// A record was written. Whether it leaves in the next turn with others, as is settled, and it is one of few since somebody looked whether there is
+    /// enough. A program that sends many short messages is spared a lock for each.
+    fn is_put_off(&self) -> bool {
+        // The endpoint's lock is held: nobody changes either.
+        let (put_off, turn) = (self.put_off.load(Ordering::Relaxed), self.office.turn.load(Ordering::Relaxed));
+        let is = put_off / FEW == turn && put_off % FEW < FEW - 1 && !self.office.asleep.load(Ordering::Relaxed);
+        if is {
+            self.put_off.store(put_off + 1, Ordering::Relaxed);
+        }
+        is
     }
 
     pub(super) fn await_room(&self, halves: &mut Halves, on: bool) {
@@ -457,7 +476,9 @@ pub(super) fn error_of(stop: Stop) -> Error {
 impl Wake for Connection {
     /// A record was written.
     fn wake(&self) {
-        self.send_in_time(&mut self.halves.lock());
+        if !self.is_put_off() {
+            self.send_in_time(&mut self.halves.lock());
+        }
     }
 }
 
