@@ -56,9 +56,11 @@ impl Endpoint {
     pub(crate) fn progress(&mut self, out: &mut Out<'_>) -> usize {
         let mut work = 0;
         if self.poll.network {
-            work += self.turn_network(out);
+            let look = !std::mem::take(&mut self.poll.behind) || self.poll.tick.is_multiple_of(LOOK_EVERY);
+            work += self.turn_network(out, look);
             if self.door.as_ref().is_some_and(|door| door.is_held_up()) {
-                work += self.drain_hot(out) + self.turn_network(out);
+                // Payload is here, and waits for its envelope to be read. What it completes is told before anything else is looked for.
+                work += self.drain_hot(out) + self.turn_network(out, false);
             }
         }
         // One load a ring and no branch: most turns find nothing.
@@ -297,10 +299,9 @@ impl Endpoint {
 
     /// What comes from other hosts, and what leaves for them.
     #[inline(never)]
-    fn turn_network(&mut self, out: &mut Out<'_>) -> usize {
+    fn turn_network(&mut self, out: &mut Out<'_>, look: bool) -> usize {
         let Some(door) = &mut self.door else { return 0 };
         let mut events = std::mem::take(&mut self.poll.events);
-        let look = !std::mem::take(&mut self.poll.behind) || self.poll.tick.is_multiple_of(LOOK_EVERY);
         let mut work = door.turn(self.poll.looked_at, look, &mut events);
         for event in events.drain(..) {
             work += self.happened(out, event);

@@ -200,7 +200,7 @@ pub const MAX_PIECES: usize = 64;
 
 /// Bytes up to which pieces of our own memory are better sent from one place, and received at one: the kernel needs longer to read a list than we
 /// to copy so little (0.4 of 5.5 µs of a ping-pong).
-pub const FLAT: usize = 512;
+pub const FLAT: usize = 2304;
 
 /// How many bytes these pieces are, if they are better put together.
 #[inline]
