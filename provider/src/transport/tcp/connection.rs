@@ -272,6 +272,8 @@ impl Connection {
             }
             // The application's memory is not there, and half a frame is out.
             Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
+            // Nobody knows how much of it: to send on would send some of it twice, or not at all.
+            Err(Errno::TIME) => halves.ended = Some(Error::Unanswered),
             // What arrived before is still read; the end is seen there.
             Err(_) if halves.incoming.has_begun() || self.first.get().is_some() => {}
             Err(_) => {
