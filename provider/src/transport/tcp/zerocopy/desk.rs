@@ -214,6 +214,12 @@ impl Account {
         self.desk.with(|open| open.uring.answer_late());
     }
 
+    /// Takes the pages of all slots away, and tells nobody: requests fail.
+    #[cfg(test)]
+    pub fn empty_all(&self) {
+        self.desk.with(|open| (0..SLOTS).for_each(|slot| open.uring.empty(slot)));
+    }
+
     /// Whether payload lies in a registered buffer, or in one that came again and is worth trying.
     pub fn may_hold(&self, payload: UserSeg) -> bool {
         self.desk.with(|open| open.uring.takes_requests() && open.held.may_hold(payload)) == Some(true)

@@ -162,7 +162,17 @@ impl ZeroCopy {
         };
         let choice = (wanted == network::ZeroCopy::Auto).then(Choice::default);
         let (loans, clock) = (Loans::default(), Clock::machine());
-        ZeroCopy::May(Box::new(Lender { loans, choice, account, unheld: None, clock, spent: 0, lent: 0, registered: 0, copied: 0 }))
+        ZeroCopy::May(Box::new(Lender {
+            loans,
+            choice,
+            account,
+            unheld: None,
+            clock,
+            spent: 0,
+            lent: 0,
+            registered: 0,
+            copied: 0,
+        }))
     }
 
     /// Whether [`way`](Self::way) is to be asked about the next `len` bytes, and they are to leave alone.

@@ -87,7 +87,9 @@ fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8
 /// Bytes that left out of registered buffers; `None`: this kernel has none.
 pub(super) fn registered(outgoing: &Outgoing) -> Option<u64> {
     match &outgoing.zerocopy {
-        ZeroCopy::May(lender) if lender.account.as_ref().is_some_and(|account| account.refusal().is_none()) => Some(lender.registered),
+        ZeroCopy::May(lender) if lender.account.as_ref().is_some_and(|account| account.refusal().is_none()) => {
+            Some(lender.registered)
+        }
         _ => None,
     }
 }
@@ -240,11 +242,11 @@ fn notices_wake_who_sleeps() {
     assert_eq!(outgoing.done.pop_front(), Some(5));
 }
 
-/// Two connections of one endpoint, of which one is heard: whoever takes the notices out of the ring, each gets its own.
+/// Two connections of one endpoint, of which one is read: whoever takes the notices out of the ring, each gets its own.
 #[test]
 fn notices_go_to_whom_they_concern() {
     let means = Means::new(network::ZeroCopy::Uring, Arc::new(Poller::new().expect("poller")));
-    let mut memory = [(); 2].map(|()| vec![BEFORE; 1 << 20]);
+    let mut memory = [(); 2].map(|()| vec![BEFORE; 12 << 20]);
     let mut sides = [17, 18].map(|slot| {
         let [a, b] = sockets();
         let mut outgoing = Outgoing::new(means.at(slot));
@@ -258,39 +260,76 @@ fn notices_go_to_whom_they_concern() {
         }
     }
     let limit = Limit::new();
-    for round in 0..20 {
+    for read_first in [0, 1, 1, 0] {
         for (n, ((outgoing, stream, _), memory)) in sides.iter_mut().zip(&mut memory).enumerate() {
-            post(outgoing, n as u32, memory.as_mut_ptr(), 300_000);
+            post(outgoing, n as u32, memory.as_mut_ptr(), memory.len());
             outgoing.flush(stream, false).expect("sent");
-            assert!(outgoing.zerocopy.waits());
+            assert!(outgoing.blocked && outgoing.zerocopy.waits());
         }
-        let heard = round % 2;
-        {
-            let [one, other] = &mut sides;
-            let (heard, other) = if heard == 0 { (one, other) } else { (other, one) };
-            let mut got = 0;
-            while got < 300_000 || means.news().is_empty() {
-                limit.check();
-                heard.0.flush(&heard.1, false).expect("sent");
-                let _ = read(&heard.2, &mut got, &mut 0);
-                // It takes what there is, and nothing of it is its own.
-                other.0.hear(&other.1);
-                assert!(other.0.zerocopy.waits() && other.0.done.is_empty(), "nobody has read it");
+        let [one, other] = &mut sides;
+        let (one, other) = if read_first == 0 { (one, other) } else { (other, one) };
+        let (mut got, mut done) = (0, None);
+        while done.is_none() {
+            limit.check();
+            let _ = read(&one.2, &mut got, &mut 0);
+            one.0.flush(&one.1, false).expect("sent");
+            // It takes what there is, and does not keep what is not its own.
+            other.0.hear(&other.1);
+            assert!(other.0.zerocopy.waits() && other.0.done.is_empty(), "nobody has read it");
+            if got >= memory[0].len() && means.news().contains(&(17 + read_first)) {
+                one.0.hear(&one.1);
+                done = one.0.done.pop_front();
             }
         }
-        assert_eq!(means.news(), [17 + heard as u32]);
-        for (n, (outgoing, stream, b)) in sides.iter_mut().enumerate() {
-            let mut done = None;
-            while done.is_none() {
-                limit.check();
-                outgoing.flush(stream, false).expect("sent");
-                let _ = read(b, &mut 0, &mut 0);
-                outgoing.hear(stream);
-                done = outgoing.done.pop_front();
-            }
-            assert!(done == Some(n as u32) && !outgoing.zerocopy.waits());
+        assert!(done == Some(read_first) && !one.0.zerocopy.waits());
+        let mut done = None;
+        while done.is_none() {
+            limit.check();
+            let _ = read(&other.2, &mut 0, &mut 0);
+            other.0.flush(&other.1, false).expect("sent");
+            other.0.hear(&other.1);
+            done = other.0.done.pop_front();
+        }
+        assert!(done == Some(1 - read_first) && !other.0.zerocopy.waits());
+        for (_, _, b) in &sides {
+            while read(b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
         }
     }
+}
+
+/// What the ring answers with an error is copied, without a byte lost or sent twice, and the notices of requests that failed are waited for.
+#[test]
+fn what_the_ring_refuses_is_copied() {
+    let [a, b] = sockets();
+    let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
+    let mut memory = vec![BEFORE; 1 << 20];
+    prime(&mut outgoing, &stream, &b, &mut memory);
+    let Some(before) = registered(&outgoing) else { return };
+    let ZeroCopy::May(lender) = &mut outgoing.zerocopy else { return };
+    lender.account.iter().for_each(Account::empty_all);
+    // Some of these are as where a connection chooses.
+    lender.choice = Some(Choice::default());
+    for id in 0..20 {
+        let len = 100_000 + id as usize;
+        if let (ZeroCopy::May(lender), 10) = (&mut outgoing.zerocopy, id) {
+            lender.choice = None;
+        }
+        memory[..len].fill(id as u8);
+        post(&mut outgoing, id, memory.as_mut_ptr(), len);
+        let (mut got, mut done, limit) = (Vec::new(), None, Limit::new());
+        while done.is_none() || got.len() < 32 + len {
+            limit.check();
+            outgoing.flush(&stream, false).expect("sent");
+            let mut bytes = vec![0; 1 << 16];
+            let n = tcp::recv_bytes(&b, &mut bytes).unwrap_or(0);
+            got.extend_from_slice(&bytes[..n]);
+            outgoing.hear(&stream);
+            done = done.or(outgoing.done.pop_front());
+        }
+        assert!(done == Some(id) && got.len() == 32 + len && got[32..].iter().all(|byte| *byte == id as u8));
+        assert!(!outgoing.zerocopy.waits());
+    }
+    assert_eq!(registered(&outgoing), Some(before));
 }
 
 /// A kernel that does not answer in its call: the connection is given up for that reason, and nothing of what is written later leaves by it.
