@@ -4,9 +4,10 @@
 
 use crate::common::process::{Copy, command, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, all_ok, pattern, watchdog};
-use crate::filter;
+use crate::filter::{self, URING};
 use crate::flow::pair_with;
 use crate::scene::registering;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustmx::sys::uring::Uring;
@@ -29,7 +30,7 @@ struct Talk {
 impl Talk {
     fn new() -> Talk {
         let (a, b, to_b, _) = pair_with(&registering());
-        let out: Vec<Vec<u8>> = [40_000, 300_000, 1_500_000].into_iter().map(|len| vec![0; len]).collect();
+        let out: Vec<Vec<u8>> = [100_000, 300_000, 1_500_000].into_iter().map(|len| vec![0; len]).collect();
         Talk { a, b, to_b, out, into: vec![0; 1_500_000], rounds: 0 }
     }
 
@@ -80,17 +81,18 @@ fn limit(bytes: u64) {
     setrlimit(Resource::Memlock, Rlimit { current: Some(bytes), maximum: Some(bytes) }).expect("less is always allowed");
 }
 
-/// More memory than is left, registered with rings of somebody else of this user: all but so many bytes.
+/// Registers memory with a ring of somebody else of this user: all that may be locked but so many bytes, or as much as the kernel takes.
 fn use_up(most: usize, but: usize) -> Option<Uring> {
-    const STEP: usize = 64 << 10;
     let ring = Uring::open(256).map_err(|why| println!("not tried: {why}")).ok()?;
     let may = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: fresh memory, to the end of the process.
     #[expect(unsafe_code)]
     let at = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), most, may, MapFlags::PRIVATE) }.expect("map") as usize;
     let (mut slot, mut from) = (0, at);
-    while from + STEP <= at + most - but && ring.register(slot, &(from..from + STEP)).is_ok() {
-        (slot, from) = (slot + 1, from + STEP);
+    for step in [64 << 10, 4 << 10] {
+        while from + step <= at + most - but && ring.register(slot, &(from..from + step)).is_ok() {
+            (slot, from) = (slot + 1, from + step);
+        }
     }
     Some(ring)
 }
@@ -100,6 +102,7 @@ fn use_up(most: usize, but: usize) -> Option<Uring> {
 fn refused() {
     let Some(words) = role() else { return };
     let _dog = watchdog("refused", 150);
+    let [setup, register, enter] = URING;
     match words[0].as_str() {
         "may-lock" => {
             let most: u64 = words[1].parse().expect("bytes");
@@ -133,20 +136,20 @@ fn refused() {
             assert!(talk.told().contains("on for 1 of the connections"), "{}", talk.told());
         }
         "forbidden" => {
-            filter::refuse(&[(libc::SYS_io_uring_setup, libc::EPERM)]);
+            filter::refuse(&[(setup, Errno::PERM)]);
             let mut talk = Talk::new();
             talk.is_without("io_uring is forbidden here (kernel.io_uring_disabled, or a container's filter of system calls)");
             assert!(talk.stats().zerocopy > 0, "{:?}", talk.stats());
         }
         "missing" => {
-            filter::refuse(&[(libc::SYS_io_uring_setup, libc::ENOSYS)]);
+            filter::refuse(&[(setup, Errno::NOSYS)]);
             let mut talk = Talk::new();
             talk.is_without("this kernel has no io_uring");
             assert!(talk.stats().zerocopy > 0, "{:?}", talk.stats());
         }
         // As a kernel that has io_uring and cannot be asked what it can do.
         "poor" => {
-            filter::refuse(&[(libc::SYS_io_uring_register, libc::EINVAL)]);
+            filter::refuse(&[(register, Errno::INVAL)]);
             Talk::new().is_without("io_uring cannot be had");
         }
         // A program that locks itself up when everything is going.
@@ -157,7 +160,7 @@ fn refused() {
                 println!("not tried: {}", talk.told());
                 return say("done");
             }
-            filter::refuse(&[(libc::SYS_io_uring_enter, libc::EPERM), (libc::SYS_io_uring_register, libc::EPERM)]);
+            filter::refuse(&[(register, Errno::PERM), (enter, Errno::PERM)]);
             let before = talk.stats();
             talk.on(20);
             let (stats, told) = (talk.stats(), talk.told());
@@ -208,7 +211,7 @@ fn others_have_locked_what_may_be() {
     if !rustix::process::geteuid().is_root() {
         return println!("what this user has locked is not known: not tried");
     }
-    run(&["used-up 0", "used-up 131072"]);
+    run(&["used-up 0", "used-up 65536"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::call::Call;
 use super::greeting::wins;
-use super::incoming::{Incoming, Stop};
+use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
@@ -380,7 +380,7 @@ impl Connection {
                 Read { any, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
-                halves.ended = Some(error_of(stop));
+                halves.ended = Some(stop.into());
                 Read { any: true, ..Read::default() }
             }
         }
@@ -444,15 +444,6 @@ impl Connection {
         if self.peer.load(Ordering::Relaxed) != NOBODY {
             sums.add(&self.halves.lock().outgoing.zerocopy);
         }
-    }
-}
-
-pub(super) fn error_of(stop: Stop) -> Error {
-    match stop {
-        Stop::Ended => Error::PeerGone,
-        Stop::Garbage => Error::Corrupt,
-        Stop::Keyed => Error::KeyMissing,
-        Stop::Altered => Error::Altered,
     }
 }
 
