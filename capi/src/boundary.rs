@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 33] = [
+const ERRORS: [Error; 34] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -53,6 +53,7 @@ const ERRORS: [Error; 33] = [
     Error::KeyDiffers,
     Error::EncryptionDiffers,
     Error::Altered,
+    Error::Unanswered,
 ];
 
 impl From<Error> for Errno {
@@ -70,6 +71,7 @@ impl From<Error> for Errno {
             // Open MPI treats this code as "that peer is lost" and most others as fatal (contract 3.5).
             Error::PeerGone => FI_ECONNRESET,
             Error::Silent => FI_EHOSTDOWN,
+            Error::Unanswered => FI_EIO,
             Error::Corrupt | Error::Altered => FI_EREMOTEIO,
             Error::Permission | Error::KeyMissing | Error::KeyUnknown | Error::KeyDiffers | Error::EncryptionDiffers => FI_EACCES,
             Error::Version => FI_ECONNABORTED,

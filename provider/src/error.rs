@@ -65,6 +65,11 @@ pub enum Error {
     /// What came is not what was sent.
     #[error("what the peer sent was altered on the way; it was disconnected")]
     Altered,
+    /// The kernel left a request to send unanswered: nobody knows what of it the peer gets. (`sys/uring.rs`)
+    #[error(
+        "the kernel did not answer a request of io_uring to send, and the connection was given up; FI_RUSTMX_TCP_ZEROCOPY=never does without, please report it"
+    )]
+    Unanswered,
     /// The peer speaks another version of the protocol.
     #[error("the peer runs an incompatible version of rustmx; install the same version everywhere")]
     Version,

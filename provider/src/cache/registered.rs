@@ -38,6 +38,8 @@ pub struct Registered {
     cache: Cache<u16>,
     maps: Result<Maps, Errno>,
     free: Vec<u16>,
+    /// What may be registered in all, and at a time.
+    bytes: usize,
     window: usize,
 }
 
@@ -58,7 +60,7 @@ impl Registered {
         let bytes = limits::lockable().map_or(BYTES, |most| BYTES.min(most / SHARE));
         let window = WINDOW.min(bytes / 4).max(PAGE);
         let cache = Cache::new(Budget { count: COUNT, bytes }, Depends::OnPages, oversight);
-        Registered { cache, maps: Maps::open(), free: (0..SLOTS).rev().collect(), window }
+        Registered { cache, maps: Maps::open(), free: (0..SLOTS).rev().collect(), bytes, window }
     }
 
     /// Why nothing is ever registered, in words; `None`: something may be.
@@ -83,8 +85,12 @@ impl Registered {
         if self.cache.find(buffer.address(), buffer.len()).is_some() {
             return Ok(false);
         }
-        self.sweep(table);
         let pages = self.around(&addresses(buffer), &addresses(whole));
+        if pages.len() > self.bytes {
+            self.cache.give_up(buffer.address(), 0);
+            return Err(NotHeld::Limits);
+        }
+        self.sweep(table);
         let (maps, free) = (&self.maps, &mut self.free);
         let mut why = NotHeld::Memory;
         let kept = self.cache.fill(buffer.address(), pages.clone(), || {

@@ -204,28 +204,95 @@ fn without_the_monitor_it_is_not() {
     });
 }
 
-/// Shared memory, whose pages others can take away, and what cannot be written are not registered, nor is what comes once.
+/// Another kind of memory in the space.
+fn put(at: usize, pages: usize, may: ProtFlags, flags: MapFlags, file: &OwnedFd) {
+    // SAFETY: takes the place of pages of the space.
+    unsafe { rustix::mm::mmap(at as *mut _, pages * PAGE, may, flags | MapFlags::FIXED, file, 0) }.expect("map");
+}
+
+/// Shared memory, whose pages others can take away, memory of files, what cannot be written, what has a hole, and what comes once are not registered. What was never
+/// touched is.
 #[test]
 fn what_is_not_registered() {
+    // Alone: other tests would map something into the hole.
+    fork::alone("cache::registered::tests::what_is_not_registered", kinds);
+}
+
+fn kinds() {
     let Ok(table) = Uring::open(SLOTS) else { return };
     let mut held = Registered::new(Oversight::Monitored);
     if held.refusal().is_some() {
         return;
     }
     let space = Space::new();
-    let [own, shared, constant] = [0..16, 32..48, 64..80];
-    map(space.at(shared.start), 16, MapFlags::SHARED);
-    // SAFETY: pages of the space.
-    unsafe { rustix::mm::mprotect(space.at(constant.start) as *mut _, 16 * PAGE, MprotectFlags::READ) }.expect("protect");
-    for (pages, holds) in [(own, Ok(true)), (shared, Err(NotHeld::Memory)), (constant, Err(NotHeld::Memory))] {
-        let buffer = space.buffer(&pages);
-        assert!(!held.may_hold(buffer), "once is not again");
-        assert!(held.may_hold(buffer));
-        assert_eq!(held.hold(&table, buffer, buffer), holds, "{pages:?}");
-        assert_eq!(held.slot(buffer).is_some(), holds.is_ok());
-        assert_eq!(held.may_hold(buffer), holds.is_ok(), "it is tried less often");
+    let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    rustix::fs::ftruncate(&file, 16 * PAGE as u64).expect("grow");
+    let place = |n: usize| n * 20..n * 20 + 16;
+    let at = |n: usize| space.at(place(n).start);
+    map(at(1), 16, MapFlags::SHARED);
+    put(at(2), 16, RW, MapFlags::SHARED, &file);
+    put(at(3), 16, RW, MapFlags::PRIVATE, &file);
+    // SAFETY: pages of the space, which nobody touches but the kernel.
+    unsafe {
+        rustix::mm::mprotect(at(4) as *mut _, 16 * PAGE, MprotectFlags::READ).expect("protect");
+        rustix::mm::mprotect((at(5) + 7 * PAGE) as *mut _, PAGE, MprotectFlags::empty()).expect("protect");
+        rustix::mm::munmap((at(6) + 7 * PAGE) as *mut _, PAGE).expect("unmap");
+        rustix::mm::madvise(at(7) as *mut _, 16 * PAGE, Advice::LinuxDontNeed).expect("empty");
     }
-    assert_eq!(held.size(), (1, 16 * PAGE));
+    let not = Err(NotHeld::Memory);
+    let kinds = [
+        (Ok(true), "its own"),
+        (not, "shared"),
+        (not, "a memfd"),
+        (not, "a private view of a file"),
+        (not, "read-only"),
+        (not, "a part that nobody may touch"),
+        (not, "a hole"),
+        (Ok(true), "never touched"),
+    ];
+    for (n, (holds, kind)) in kinds.into_iter().enumerate() {
+        let buffer = space.buffer(&place(n));
+        assert!(!held.may_hold(buffer), "once is not again: {kind}");
+        assert!(held.may_hold(buffer));
+        assert_eq!(held.hold(&table, buffer, buffer), holds, "{kind}");
+        assert_eq!(held.slot(buffer).is_some(), holds.is_ok());
+        assert_eq!(held.may_hold(buffer), holds.is_ok(), "{kind} is tried less often");
+    }
+    assert_eq!(held.size(), (2, 32 * PAGE));
+    assert_eq!(held.free.len(), SLOTS as usize - 2);
+}
+
+/// Huge pages of a pool (`MAP_HUGETLB`) are a file's; where there are none in it, nothing is seen here.
+#[test]
+fn huge_pages_of_a_pool_are_not_registered() {
+    const HUGE: usize = 2 << 20;
+    let Ok(table) = Uring::open(SLOTS) else { return };
+    let mut held = Registered::new(Oversight::Monitored);
+    // SAFETY: fresh memory.
+    let at = unsafe { rustix::mm::mmap_anonymous(null_mut(), HUGE, RW, MapFlags::PRIVATE | MapFlags::HUGETLB) };
+    let Ok(at) = at else { return println!("no huge pages here (vm.nr_hugepages): not tried") };
+    // SAFETY: mapped just now, to the end of the process.
+    let buffer = unsafe { UserSeg::new(at.cast(), HUGE / 2) };
+    assert!(!held.may_hold(buffer) && (held.refusal().is_some() || held.may_hold(buffer)));
+    assert_eq!(held.hold(&table, buffer, buffer), Err(NotHeld::Memory));
+    assert_eq!(held.slot(buffer), None);
+}
+
+/// What is more than may be registered at all is not even tried, and said to be that.
+#[test]
+fn less_may_be_locked_than_a_buffer_is_long() {
+    let Ok(table) = Uring::open(SLOTS) else { return };
+    let mut held = Registered { bytes: 8 * PAGE, window: 2 * PAGE, ..Registered::new(Oversight::Monitored) };
+    if held.refusal().is_some() {
+        return;
+    }
+    let space = Space::new();
+    let (long, short) = (space.buffer(&(0..9)), space.buffer(&(20..26)));
+    assert!(!held.may_hold(long) && held.may_hold(long));
+    assert_eq!(held.hold(&table, long, long), Err(NotHeld::Limits));
+    assert!(!held.may_hold(long), "it is tried less often");
+    // It may be in doubt: other tests unmap memory meanwhile.
+    assert_ne!(held.hold(&table, short, short), Err(NotHeld::Limits));
 }
 
 /// More buffers than there is room for: the oldest go, and all slots are found again.

@@ -95,10 +95,12 @@ impl UserSeg {
     }
 }
 
-/// `len` bytes of a buffer of ours as a place where a system call will put a message for which the application has none yet. Its owner keeps
-/// the buffer as it is, neither moved nor dropped, until it is told that the bytes have landed, or that they never will: the contract of
-/// [`UserSeg::new`], with the engine in the application's place (`protocol/stream.rs` upholds it).
-pub fn landing_place(buffer: &mut Vec<u8>, len: usize) -> UserSeg {
+/// `len` bytes of a buffer of ours as a place where a system call will put a message for which the application has none yet.
+///
+/// # Safety
+/// The contract of [`UserSeg::new`], with the buffer's owner in the application's place: it keeps the buffer as it is, neither moved, nor read, nor dropped, until it is told that the
+/// bytes have landed, or that they never will.
+pub unsafe fn landing_place(buffer: &mut Vec<u8>, len: usize) -> UserSeg {
     buffer.clear();
     buffer.resize(len, 0);
     UserSeg { ptr: buffer.as_mut_ptr(), len }

@@ -17,6 +17,8 @@
 //! * Fragments leave room for envelopes (`Class::Fragment`); ready streams go first in, first out.
 //!
 //! States. Sender: promised → (asked) → sent. Receiver: held → matched → done, or matched at once.
+#![expect(unsafe_code)]
+// UNSAFETY: gives a buffer of its own to system calls, as an application does.
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
@@ -362,7 +364,9 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
                 return Err(Corrupt);
             }
             if promise > 0 {
-                let iov = &[landing_place(bytes, promise)];
+                // SAFETY: the stream's own buffer, on the heap wherever the stream goes. `matched` looks at it once `landed` has said that all that was promised is there;
+                // `abort` drops it when the peer's lines are forgotten, which put nothing anywhere after that (`endpoint/depart.rs`).
+                let iov = &[unsafe { landing_place(bytes, promise) }];
                 wire.link.expect(Bulk { id: rts.stream, iov, skip: 0, len: promise, promised: promise });
             }
         }

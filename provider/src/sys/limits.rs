@@ -31,9 +31,16 @@ pub fn has_plenty(fd: &OwnedFd) -> bool {
 
 /// Bytes of memory that processes of this user may lock, all together; `None`: as many as there are.
 pub fn lockable() -> Option<usize> {
-    let may = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    let able = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    // Root of a container's user namespace is able to do much there, but the kernel asks whether it is root of the machine.
+    let may = able && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| is_all(&map));
     let most = getrlimit(Resource::Memlock).current;
     most.filter(|_| !may).map(|most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+/// Whether users of this namespace are those of the machine, by what user_namespaces(7) says of `uid_map`.
+fn is_all(map: &str) -> bool {
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// What to say when there is none left.
@@ -45,4 +52,13 @@ pub fn no_descriptors() -> String {
          as with `ulimit -Hn`, LimitNOFILE= of systemd, or --ulimit nofile= of a container",
         shown(limit.current)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn namespaces_of_users() {
+        let maps = ["         0          0 4294967295\n", "0 1000 1\n", "0 0 65536\n", "0 1000 1\n1 100000 65536\n", ""];
+        assert_eq!(maps.map(super::is_all), [true, false, false, false, false]);
+    }
 }

@@ -3,17 +3,21 @@
 //! A request is carried out within the call that hands it over: the socket takes what it has room for, or says that it has none, and that answer is
 //! there when the call returns. (`MSG_DONTWAIT`: the kernel neither waits for room nor passes the request on to a thread of its own.) So requests and
 //! sendmsg(2) on one socket come one after the other, as they are called. Only the *notice* comes later: the kernel is through with the
-//! memory.
+//! memory. Were an answer ever missing, it is waited for no longer than [`PATIENCE`]: then nobody knows what has left by that socket, its connection is to be given
+//! up, and the ring takes no further request.
 //!
 //! A table names what is pinned. The kernel keeps the pages of a slot for each request that named it until the notice, also when the slot is emptied or given
 //! to other memory meanwhile; what a slot stands for is pages, not addresses (`cache/registered.rs`).
 #![expect(unsafe_code)]
 // UNSAFETY: tells the kernel addresses to pin and to read from; hands over the requests themselves.
 
+use super::clock::Clock;
 use super::{fork, zerocopy};
 use crate::mem::user::UserSeg;
 use core::ops::Range;
-use io_uring::{IoUring, Probe, cqueue, opcode, types::Fd};
+use core::time::Duration;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
@@ -35,6 +39,26 @@ const REQUESTS: u32 = 1;
 const NOTICES: u32 = 1024;
 /// How often a request is handed over that the kernel has no memory for.
 const TRIES: usize = 1000;
+/// How long an answer is waited for that is not there when the call returns. (As Linux is, it always is.)
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How requests are sent.
+const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Why there is no ring.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct NoRing {
+    /// In words.
+    pub why: String,
+    /// What is missing others have, who may give it back.
+    pub may_pass: bool,
+}
+
+impl NoRing {
+    fn never(why: impl Into<String>) -> NoRing {
+        NoRing { why: why.into(), may_pass: false }
+    }
+}
 
 /// What the kernel says of a request that it is through with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +72,7 @@ pub struct Notice {
 /// How a request went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Bytes that the socket took. `EAGAIN`: it has no room.
+    /// Bytes that the socket took. `EAGAIN`: it has no room. `ETIME`: nobody knows, nothing may leave by this socket any more. `EOPNOTSUPP`: it was not asked.
     pub sent: Result<usize, Errno>,
     /// A notice follows: until then the memory is not the application's, and the name is in use.
     pub notice: bool,
@@ -58,44 +82,70 @@ pub struct Answer {
 pub struct Uring {
     ring: ManuallyDrop<IoUring>,
     slots: u16,
-    /// A request lies in the ring that was not taken: none is handed over any more.
+    /// A request lies in the ring that was not taken, or was not answered: none is handed over any more.
     is_stuck: bool,
+    /// Requests that were not answered in time.
+    late: Vec<u64>,
+    patience: Duration,
+    flags: i32,
 }
 
 fn errno(why: &io::Error) -> Errno {
     Errno::from_io_error(why).unwrap_or(Errno::IO)
 }
 
-fn refused(why: &io::Error) -> String {
-    match errno(why) {
-        Errno::NOSYS => "this kernel has no io_uring".into(),
+fn refused(why: &io::Error) -> NoRing {
+    let why = errno(why);
+    let words = match why {
+        Errno::NOSYS => "this kernel has no io_uring, or a container's filter of system calls says so".into(),
         Errno::PERM | Errno::ACCESS => {
             "io_uring is forbidden here (kernel.io_uring_disabled, or a container's filter of system calls)".into()
         }
-        Errno::NOMEM => "there is not enough memory that may be locked (ulimit -l)".into(),
+        Errno::NOMEM => "the kernel would not lock the memory of a ring: raise the limit of locked memory (ulimit -l)".into(),
         why => format!("io_uring cannot be had ({why})"),
+    };
+    NoRing { why: words, may_pass: matches!(why, Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::AGAIN) }
+}
+
+/// Whether this kernel is too old, by its version.
+fn is_old(version: Option<(u32, u32)>) -> Result<(), NoRing> {
+    match version {
+        Some(version) if version >= SOUND => Ok(()),
+        _ => Err(NoRing::never(format!("io_uring does not tell whether it copies: Linux {}.{} does", SOUND.0, SOUND.1))),
     }
 }
 
+/// Whether it can do what is asked of it, by what it says itself.
+fn is_able(sends: bool, loses_nothing: bool) -> Result<(), NoRing> {
+    if sends && loses_nothing { Ok(()) } else { Err(NoRing::never("io_uring cannot send without a copy here")) }
+}
+
 impl Uring {
-    /// A ring with a table of so many empty slots; or why there is none, in words.
+    /// A ring with a table of so many empty slots.
     ///
     /// # Errors
-    /// See above.
-    pub fn open(slots: u16) -> Result<Uring, String> {
-        if zerocopy::kernel().is_none_or(|version| version < SOUND) {
-            return Err(format!("io_uring does not tell whether it copies: Linux {}.{} does", SOUND.0, SOUND.1));
-        }
+    /// Why there is none.
+    pub fn open(slots: u16) -> Result<Uring, NoRing> {
+        is_old(zerocopy::kernel())?;
         fork::own();
         let mut builder = IoUring::builder();
         let ring: IoUring = builder.dontfork().setup_cqsize(NOTICES).build(REQUESTS).map_err(|why| refused(&why))?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).map_err(|why| refused(&why))?;
-        if !probe.is_supported(opcode::SendZc::CODE) || !ring.params().is_feature_nodrop() {
-            return Err("io_uring cannot send without a copy here".into());
-        }
+        is_able(probe.is_supported(opcode::SendZc::CODE), ring.params().is_feature_nodrop())?;
         ring.submitter().register_buffers_sparse(slots.into()).map_err(|why| refused(&why))?;
-        Ok(Uring { ring: ManuallyDrop::new(ring), slots, is_stuck: false })
+        Ok(Uring { ring: ManuallyDrop::new(ring), slots, is_stuck: false, late: Vec::new(), patience: PATIENCE, flags: FLAGS })
+    }
+
+    /// From now on as with a kernel that answers late: when there is room in the socket.
+    #[cfg(test)]
+    pub fn answer_late(&mut self) {
+        (self.flags, self.patience) = (libc::MSG_NOSIGNAL, Duration::from_millis(50));
+    }
+
+    /// Whether requests are taken; else they never will be again.
+    pub fn takes_requests(&self) -> bool {
+        !self.is_stuck
     }
 
     /// Pins whole pages, and calls them `slot`, which is empty.
@@ -126,7 +176,7 @@ impl Uring {
         }
         let request = opcode::SendZc::new(Fd(fd.as_raw_fd()), memory.address() as *const u8, memory.len() as u32)
             .buf_index(Some(slot))
-            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            .flags(self.flags)
             .zc_flags(REPORT_USAGE)
             .build()
             .user_data(name);
@@ -150,22 +200,42 @@ impl Uring {
 
     /// The answer to the request that was just handed over.
     fn answer(&mut self, name: u64, mut each: impl FnMut(Notice)) -> Answer {
+        let mut missing: Option<Clock> = None;
         loop {
-            let mut answer = None;
-            for entry in self.ring.completion() {
-                match notice(&entry) {
-                    Some(notice) => each(notice),
-                    None if entry.user_data() == name => answer = Some((entry.result(), cqueue::more(entry.flags()))),
-                    None => {}
+            if let Some(answer) = self.take(Some(name), &mut each) {
+                return answer;
+            }
+            // It is there when the call returns, as Linux is, or had no room among the notices. If that were ever otherwise: nothing else may leave by
+            // this socket before.
+            let waited = Duration::from_nanos(missing.get_or_insert_with(Clock::machine).now());
+            let Some(left) = self.patience.checked_sub(waited) else { break };
+            let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&Timespec::from(left)));
+        }
+        // Whether it is carried out later nobody knows, nor in which order with another one.
+        self.is_stuck = true;
+        self.late.push(name);
+        Answer { sent: Err(Errno::TIME), notice: true }
+    }
+
+    /// Takes what is there: notices, and the answer to request `name`.
+    fn take(&mut self, name: Option<u64>, mut each: impl FnMut(Notice)) -> Option<Answer> {
+        let mut answer = None;
+        for entry in self.ring.completion() {
+            let (of, flags, result) = (entry.user_data(), entry.flags(), entry.result());
+            if cqueue::notif(flags) {
+                each(Notice { name: of, copied: result as u32 & COPIED != 0 });
+            } else if Some(of) == name {
+                let sent = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+                answer = Some(Answer { sent, notice: cqueue::more(flags) });
+            } else if let Some(at) = self.late.iter().position(|late| *late == of) {
+                self.late.swap_remove(at);
+                // A notice was promised: where the kernel has none, this is it.
+                if !cqueue::more(flags) {
+                    each(Notice { name: of, copied: false });
                 }
             }
-            if let Some((result, notice)) = answer {
-                let sent = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-                return Answer { sent, notice };
-            }
-            // It is there when the call returns, as Linux is now. If that were ever otherwise: nothing else may leave by this socket before.
-            let _ = self.ring.submit_and_wait(1);
         }
+        answer
     }
 
     /// Takes all notices that are there.
@@ -174,12 +244,8 @@ impl Uring {
             // SAFETY: without an argument; makes the kernel put what had no room into the ring, and hands nothing over.
             let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, GETEVENTS, None) };
         }
-        self.ring.completion().filter_map(|entry| notice(&entry)).for_each(each);
+        self.take(None, each);
     }
-}
-
-fn notice(entry: &cqueue::Entry) -> Option<Notice> {
-    cqueue::notif(entry.flags()).then(|| Notice { name: entry.user_data(), copied: entry.result() as u32 & COPIED != 0 })
 }
 
 /// Readable while notices are there.

@@ -38,8 +38,9 @@ fn pages(memory: UserSeg) -> Range<usize> {
 }
 
 fn read(fd: &OwnedFd, len: usize) -> Vec<u8> {
-    let (mut got, mut bytes) = (0, vec![0; len]);
+    let (mut got, mut bytes, clock) = (0, vec![0; len], Clock::machine());
     while got < len {
+        soon(&clock);
         match tcp::recv_bytes(fd, &mut bytes[got..]) {
             Ok(n) => got += n,
             Err(why) => assert_eq!(why, Errno::AGAIN),
@@ -52,15 +53,21 @@ fn open() -> Option<Uring> {
     Uring::open(8).map_err(|why| println!("not tried: {why}")).ok()
 }
 
+/// What ends, or fails.
+fn soon(clock: &Clock) {
+    assert!(clock.now() < 60_000_000_000, "it does not end");
+    std::thread::yield_now();
+}
+
 /// The notice of one request.
 fn await_notice(ring: &mut Uring, name: u64) {
-    let mut told = false;
+    let (mut told, clock) = (false, Clock::machine());
     while !told {
         ring.notices(|notice| {
             assert_eq!(notice.name, name);
             told = true;
         });
-        std::thread::yield_now();
+        soon(&clock);
     }
 }
 
@@ -90,9 +97,10 @@ fn every_request_is_answered_at_once_and_has_one_notice() {
     }
     assert!(sent > 0 && !waits.is_empty(), "nobody has read");
     assert!(read(&b, sent).iter().all(|byte| *byte == 7));
+    let clock = Clock::machine();
     while !waits.is_empty() {
         ring.notices(|notice| assert!(waits.remove(&notice.name)));
-        std::thread::yield_now();
+        soon(&clock);
     }
     unmap(memory);
 }
@@ -259,10 +267,84 @@ fn more_notices_than_have_room() {
     }
     // With this they are all there.
     read(&b, sent);
+    let clock = Clock::machine();
     while told < expected {
         ring.notices(|_| told += 1);
-        std::thread::yield_now();
+        soon(&clock);
     }
     assert_eq!(told, expected);
     unmap(memory);
+}
+
+/// A kernel that answers later than with its call, which Linux does for requests that wait for room: nobody waits for ever, nothing else is handed to it, and what it
+/// says later ends the loan. Whether the request has sent something is not known when it is given up, as here: once it does, and once not.
+#[test]
+fn who_does_not_answer_is_asked_no_more() {
+    for reads in [true, false] {
+        let Some(mut ring) = open() else { return };
+        let [a, b] = sockets();
+        let memory = map(64 * PAGE, RW);
+        fill(memory, 7);
+        ring.register(3, &pages(memory)).expect("registered");
+        let mut full = 0;
+        while let Ok(n) = tcp::send(&a, &[tcp::Piece::User(memory)]) {
+            full += n;
+        }
+        ring.answer_late();
+        // There may be room again by what was read into the other side's.
+        let (mut name, clock) = (0, Clock::machine());
+        let answer = loop {
+            name += 1;
+            match ring.send(&a, 3, memory.part(0, 10 * PAGE), name, |_| {}) {
+                Answer { sent: Ok(n), .. } => full += n,
+                answer => break answer,
+            }
+            soon(&clock);
+        };
+        assert_eq!(answer, Answer { sent: Err(Errno::TIME), notice: true });
+        assert!(!ring.takes_requests() && ring.late == [name]);
+        let answer = ring.send(&a, 3, memory.part(0, PAGE), 0, |_| {});
+        assert_eq!(answer, Answer { sent: Err(Errno::OPNOTSUPP), notice: false });
+        ring.notices(|notice| assert!(notice.name < name, "too early: {notice:?}"));
+        if reads {
+            // All of it arrives, once, although nobody could tell.
+            assert!(read(&b, full + 10 * PAGE).iter().all(|byte| *byte == 7));
+        } else {
+            zerocopy::break_off(&a);
+        }
+        let mut told = 0;
+        while told == 0 {
+            ring.notices(|notice| told += u32::from(notice.name == name));
+            soon(&clock);
+        }
+        assert!(ring.late.is_empty());
+        ring.notices(|notice| told += u32::from(notice.name == name));
+        assert_eq!(told, 1);
+        assert_eq!(tcp::recv_bytes(&b, &mut [0]) == Err(Errno::AGAIN), reads, "nothing more, or the end");
+        unmap(memory);
+    }
+}
+
+#[test]
+fn which_kernels_do() {
+    let versions = [None, Some((5, 19)), Some((6, 1)), Some((6, 2)), Some((7, 0))].map(|version| is_old(version).is_ok());
+    assert_eq!(versions, [false, false, false, true, true]);
+    let able = [(true, true), (false, true), (true, false)].map(|(sends, keeps)| is_able(sends, keeps).map_err(|no| no.may_pass));
+    assert_eq!(able, [Ok(()), Err(false), Err(false)]);
+}
+
+/// What is said of a kernel that refuses, and whether it may be asked again.
+#[test]
+fn refusals() {
+    for (why, says, may_pass) in [
+        (Errno::NOSYS, "this kernel has no io_uring", false),
+        (Errno::PERM, "io_uring is forbidden here", false),
+        (Errno::ACCESS, "io_uring is forbidden here", false),
+        (Errno::NOMEM, "(ulimit -l)", true),
+        (Errno::MFILE, "io_uring cannot be had", true),
+        (Errno::INVAL, "io_uring cannot be had", false),
+    ] {
+        let refusal = refused(&why.into());
+        assert!(refusal.to_string().contains(says) && refusal.may_pass == may_pass, "{why:?}: {refusal:?}");
+    }
 }

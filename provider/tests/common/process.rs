@@ -103,10 +103,25 @@ impl Copy {
         let _ = self.child.wait();
     }
 
+    /// The last thing that it said, once it has ended.
+    pub fn heard_last(&mut self) -> Option<String> {
+        let mut last = None;
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(20)) {
+            last = Some(line);
+        }
+        last
+    }
+
     /// Waits until it ends by itself.
     #[track_caller]
     pub fn ended(&mut self) -> ExitStatus {
-        let until = Deadline::new(20);
+        self.ended_within(20)
+    }
+
+    /// The same, so many seconds.
+    #[track_caller]
+    pub fn ended_within(&mut self, seconds: u64) -> ExitStatus {
+        let until = Deadline::new(seconds);
         loop {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 return status;

@@ -13,6 +13,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "the network's tests use the rest")]
 mod filter;
 mod plain;
 #[path = "../cache/space.rs"]

@@ -10,6 +10,7 @@
 //! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
+//! | `refusals.rs` | the same where the kernel refuses it: limits of locked memory, no io_uring |
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
@@ -24,6 +25,9 @@ mod addresses;
 mod common;
 mod crossing;
 mod descriptors;
+#[path = "../lend/filter.rs"]
+#[allow(dead_code, reason = "the tests of lending use the rest")]
+mod filter;
 mod flow;
 mod hosts;
 mod keys;
@@ -31,6 +35,7 @@ mod lanes;
 mod liars;
 mod many;
 mod places;
+mod refusals;
 mod scene;
 mod silence;
 mod strangers;

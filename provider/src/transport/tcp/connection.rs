@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::call::Call;
 use super::greeting::wins;
-use super::incoming::{Incoming, Stop};
+use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
@@ -278,6 +278,8 @@ impl Connection {
             }
             // The application's memory is not there, and half a frame is out.
             Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
+            // Nobody knows how much of it: to send on would send some of it twice, or not at all.
+            Err(Errno::TIME) => halves.ended = Some(Error::Unanswered),
             // What arrived before is still read; the end is seen there.
             Err(_) if halves.incoming.has_begun() || self.first.get().is_some() => {}
             Err(_) => {
@@ -397,7 +399,7 @@ impl Connection {
                 Read { any, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
-                halves.ended = Some(error_of(stop));
+                halves.ended = Some(stop.into());
                 Read { any: true, ..Read::default() }
             }
         }
@@ -461,15 +463,6 @@ impl Connection {
         if self.peer.load(Ordering::Relaxed) != NOBODY {
             sums.add(&self.halves.lock().outgoing.zerocopy);
         }
-    }
-}
-
-pub(super) fn error_of(stop: Stop) -> Error {
-    match stop {
-        Stop::Ended => Error::PeerGone,
-        Stop::Garbage => Error::Corrupt,
-        Stop::Keyed => Error::KeyMissing,
-        Stop::Altered => Error::Altered,
     }
 }
 

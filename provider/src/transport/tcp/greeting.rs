@@ -1,9 +1,9 @@
 //! Hellos, as they come by a connection.
 
-use super::connection::{Connection, Halves, error_of};
-use super::incoming::Stop;
+use super::connection::{Connection, Halves};
 use super::lane::token_of;
 use super::proof;
+use super::stop::Stop;
 use crate::error::Error;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
@@ -38,7 +38,7 @@ impl Connection {
             },
             Err(stop) => {
                 halves.crossed = stop == Stop::Ended && halves.late;
-                halves.ended = Some(error_of(stop));
+                halves.ended = Some(stop.into());
             }
         }
         true

@@ -14,6 +14,7 @@
 
 use super::expected::{By, Expectations};
 use super::mirror::Mirror;
+use super::stop::{Stop, came};
 use super::stream::Stream;
 use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
@@ -37,25 +38,6 @@ const SHORTER: u32 = 4;
 const SEGMENTS: usize = 32;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
 const TURN: usize = 1 << 20;
-
-/// Why nothing more comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The other side closed, or is gone.
-    Ended,
-    /// It wrote what no rustmx writes.
-    Garbage,
-    /// It proves a job's key, and none was asked for.
-    Keyed,
-    /// It is encrypted, and not what was sent.
-    Altered,
-}
-
-impl From<Errno> for Stop {
-    fn from(why: Errno) -> Stop {
-        if why == Errno::BADMSG { Stop::Altered } else { Stop::Ended }
-    }
-}
 
 /// Where the stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,12 +241,7 @@ impl Incoming {
             self.name_guess(guess, &mut pieces);
         }
         let room = pieces.iter().map(Piece::len).sum();
-        let got = match stream.recv(&pieces) {
-            Ok(0) => return Err(Stop::Ended),
-            Ok(got) => got,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(why) => return Err(why.into()),
-        };
+        let Some(got) = came(stream.recv(&pieces))? else { return Ok(None) };
         drop(pieces);
         let of_body = got.min(named);
         let of_head = (got - of_body).min(head);

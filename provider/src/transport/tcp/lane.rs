@@ -13,14 +13,13 @@
 
 use super::connection::Connection;
 use super::expected::{By, Expectations};
-use super::incoming::Stop;
+use super::stop::{Stop, came};
 use super::stream::Stream;
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
 use crate::sys::tcp::{self, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::Hello;
-use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -89,9 +88,9 @@ impl Lane {
         match self.incoming.pump(self.carrier.stream(), ready, expected, &mut done) {
             Ok(any) => Seen::Some(any),
             Err(Stop::Ended) if self.incoming.said_goodbye => Seen::Over,
-            Err(Stop::Ended | Stop::Keyed) => Seen::Broken(Error::PeerGone),
-            Err(Stop::Garbage) => Seen::Broken(Error::Corrupt),
-            Err(Stop::Altered) => Seen::Broken(Error::Altered),
+            // A key was proved before, or none is asked for.
+            Err(Stop::Keyed) => Seen::Broken(Error::PeerGone),
+            Err(stop) => Seen::Broken(stop.into()),
         }
     }
 }
@@ -159,12 +158,7 @@ impl LaneIn {
         } else {
             head = 0;
         }
-        let got = match stream.recv(&pieces) {
-            Ok(0) => return Err(Stop::Ended),
-            Ok(got) => got,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(why) => return Err(why.into()),
-        };
+        let Some(got) = came(stream.recv(&pieces))? else { return Ok(None) };
         drop(pieces);
         let of_body = got.min(body);
         if let At::Payload { id, start, len, got: before } = self.at {

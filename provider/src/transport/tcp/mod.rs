@@ -54,6 +54,7 @@ mod proof;
 #[cfg(test)]
 mod proof_tests;
 mod session;
+mod stop;
 mod strangers;
 mod stream;
 #[cfg(test)]

@@ -287,12 +287,11 @@ pub(super) struct Choice {
     unanswered: Each<u32>,
 }
 
-impl Choice {
-    /// `registers`: whether buffers can be registered at all.
-    pub fn new(registers: bool) -> Choice {
+impl Default for Choice {
+    fn default() -> Choice {
         Choice {
             classes: [Class::new(); CLASSES.len()],
-            registers,
+            registers: false,
             rests: Each::default(),
             told: Each::default(),
             answered: 0.0,
@@ -301,6 +300,13 @@ impl Choice {
             served: SERVES,
             unanswered: Each::default(),
         }
+    }
+}
+
+impl Choice {
+    /// Whether buffers can be registered at all; else nothing leaves out of such.
+    pub fn registers(&mut self, can: bool) {
+        self.registers = can;
     }
 
     /// What may be used.
@@ -326,9 +332,6 @@ impl Choice {
     /// How that payload is to leave. `held`: it lies in a registered buffer, or in one that could be registered because it came again.
     pub fn next(&mut self, len: usize, held: bool) -> Way {
         let open = self.open();
-        for way in WAYS.into_iter().filter(|way| open[*way]) {
-            self.rests[way].why = None;
-        }
         if self.only_copies() {
             return Way::Copied;
         }
@@ -366,7 +369,8 @@ impl Choice {
         let Some(class) = self.class(len) else { return };
         class.ways[way].samples.add(cost / (len as f64 / 1024.0));
         class.decide();
-        self.rests[way].refusals = 0;
+        // What was thought of it before it rested holds no more.
+        (self.rests[way].refusals, self.rests[way].why) = (0, None);
     }
 
     /// The kernel is through with `len` bytes of so many calls of one way, `copied` of which it copied. To hear of it took `ns` nanoseconds.

@@ -4,6 +4,12 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
+fn choice(registers: bool) -> Choice {
+    let mut choice = Choice::default();
+    choice.registers(registers);
+    choice
+}
+
 /// A network as the sender's thread feels it: nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -93,7 +99,7 @@ struct Sender {
 
 impl Sender {
     fn new(seed: u64) -> Sender {
-        let (choice, chance) = (Choice::new(true), Chance(seed));
+        let (choice, chance) = (choice(true), Chance(seed));
         Sender { choice, chance, due: VecDeque::new(), sent: 0, spent: 0.0, best: 0.0, by: Each::default() }
     }
 
@@ -242,7 +248,7 @@ fn it_changes_its_mind() {
 fn what_is_refused_is_not_asked_for_again_and_again() {
     for (refused, other) in [(Way::Lent, Way::Registered), (Way::Registered, Way::Lent)] {
         for why in [Refusal::Limits, Refusal::Memory] {
-            let (mut choice, mut by) = (Choice::new(true), Each::<u32>::default());
+            let (mut choice, mut by) = (choice(true), Each::<u32>::default());
             for _ in 0..4000 {
                 let way = if choice.considers(1 << 20) { choice.next(1 << 20, true) } else { Way::Copied };
                 by[way] += 1;
@@ -265,7 +271,7 @@ fn what_is_refused_is_not_asked_for_again_and_again() {
 /// Buffers that cannot be registered after all say nothing against those that can.
 #[test]
 fn what_is_withdrawn_is_not_waited_for() {
-    let (mut choice, mut used) = (Choice::new(true), 0);
+    let (mut choice, mut used) = (choice(true), 0);
     for round in 0..1000 {
         if !choice.considers(1 << 20) {
             continue;
@@ -287,7 +293,7 @@ fn what_is_withdrawn_is_not_waited_for() {
 /// Without a ring only two ways are left, and where the second one is refused nothing is even looked at.
 #[test]
 fn what_cannot_be_had_is_never_chosen() {
-    let (mut choice, mut looked) = (Choice::new(false), 0);
+    let (mut choice, mut looked) = (choice(false), 0);
     for _ in 0..4000 {
         if choice.considers(1 << 20) {
             looked += 1;
@@ -304,7 +310,7 @@ fn what_cannot_be_had_is_never_chosen() {
 
 #[test]
 fn short_payload_is_copied() {
-    let mut choice = Choice::new(true);
+    let mut choice = choice(true);
     assert!((0..1000).all(|_| !choice.considers(LEAST - 1)));
     assert_eq!(choice.verdict(Way::Lent), Verdict::Trying);
 }

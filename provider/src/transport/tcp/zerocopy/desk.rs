@@ -1,7 +1,8 @@
 //! What the connections of an endpoint share to send out of registered buffers: a ring with its table, the buffers that it holds, and
 //! the notices, until the connections take them.
 //!
-//! It is made when the first connection asks that may lend, and its descriptor is watched like a connection's: notices wake who sleeps.
+//! It is made when the first connection asks that may lend, and its descriptor is watched like a connection's: notices wake who sleeps. Where it cannot be made
+//! because others have what it takes, that is tried again, ever more seldom.
 
 use super::super::RING;
 use crate::cache::registered::{NotHeld, Registered, SLOTS};
@@ -9,7 +10,7 @@ use crate::mem::user::UserSeg;
 use crate::sys::event::EventFd;
 use crate::sys::fork;
 use crate::sys::poller::Poller;
-use crate::sys::uring::{self, Answer, Uring};
+use crate::sys::uring::{self, Answer, NoRing, Uring};
 use crate::sys::zerocopy::Notice;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -24,10 +25,20 @@ pub(super) struct Desk {
 
 enum State {
     Unasked,
-    /// There is no ring, and why.
-    Refused(String),
+    Refused(Refused),
     Open(Box<Open>),
 }
+
+/// There is no ring, and why.
+struct Refused {
+    why: NoRing,
+    /// How often it was asked for since, and at which of these times it is tried again.
+    asked: u64,
+    due: u64,
+}
+
+/// Payloads for which a ring would be of use until it is tried again: at first; then twice as many, and so on.
+const AGAIN: u64 = 64;
 
 struct Open {
     uring: Uring,
@@ -48,13 +59,29 @@ struct Inbox {
 }
 
 impl Open {
-    fn new() -> Result<Open, String> {
+    fn new(poller: &Poller) -> Result<Open, NoRing> {
+        let never = |why| NoRing { why, may_pass: false };
         let held = Registered::default();
         if let Some(why) = held.refusal() {
-            return Err(format!("of registered memory nobody could tell what becomes of it: {why}"));
+            return Err(never(format!("of registered memory nobody could tell what becomes of it: {why}")));
         }
-        let bell = EventFd::new().map_err(|why| format!("there is no eventfd ({why})"))?;
-        Ok(Open { uring: Uring::open(SLOTS)?, held, inboxes: FxHashMap::default(), last: 0, bell, rang: false })
+        let uring = Uring::open(SLOTS)?;
+        let bell = EventFd::new().map_err(|why| never(format!("there is no eventfd ({why})")))?;
+        let watched = poller.add(&uring, RING).and_then(|()| poller.add(&bell, RING));
+        watched.map_err(|why| never(format!("its ring cannot be watched ({why})")))?;
+        Ok(Open { uring, held, inboxes: FxHashMap::default(), last: 0, bell, rang: false })
+    }
+
+    /// A number for the connection at `slot`; `None`: all are in use.
+    fn number(&mut self, slot: u32) -> Option<u32> {
+        // One that is in use was given 2^32 connections ago.
+        self.last = self.last.wrapping_add(1);
+        let number = self.last;
+        if self.inboxes.contains_key(&number) {
+            return None;
+        }
+        self.inboxes.insert(number, Inbox { slot, notices: Vec::new() });
+        Some(number)
     }
 
     /// Keeps what was said until its connection asks.
@@ -85,33 +112,40 @@ impl Desk {
         Desk { poller, state: Mutex::new(State::Unasked) }
     }
 
-    /// An account for the connection at `slot`; or why there is none, in words.
-    pub fn account(self: &Arc<Desk>, slot: u32) -> Result<Account, String> {
+    /// An account for the connection at `slot`.
+    pub fn account(self: &Arc<Desk>, slot: u32) -> Account {
+        let number = self.number(slot);
+        Account { desk: self.clone(), slot, number, next: 0 }
+    }
+
+    /// A number for the connection at `slot`; `None`: there is no ring, and none to be had at the moment.
+    fn number(&self, slot: u32) -> Option<u32> {
         let mut state = self.state.lock();
-        if let State::Unasked = *state {
-            *state = match Open::new().and_then(|open| {
-                let watched = self.poller.add(&open.uring, RING).and_then(|()| self.poller.add(&open.bell, RING));
-                watched.map_err(|why| format!("its ring cannot be watched ({why})"))?;
-                Ok(open)
-            }) {
-                Ok(open) => State::Open(Box::new(open)),
-                Err(why) => State::Refused(why),
-            };
-        }
-        match &mut *state {
-            State::Open(open) => {
-                // A number that is in use was given 2^32 connections ago.
-                open.last = open.last.wrapping_add(1);
-                let number = open.last;
-                if open.inboxes.contains_key(&number) {
-                    return Err("there are too many connections".into());
+        let due = match &mut *state {
+            State::Unasked => AGAIN,
+            State::Refused(Refused { why, asked, due }) => {
+                *asked += 1;
+                if !why.may_pass || asked < due {
+                    return None;
                 }
-                open.inboxes.insert(number, Inbox { slot, notices: Vec::new() });
-                drop(state);
-                Ok(Account { desk: self.clone(), number, next: 0 })
+                due.saturating_mul(2)
             }
-            State::Refused(why) => Err(why.clone()),
-            State::Unasked => Err(String::new()),
+            State::Open(open) => return open.number(slot),
+        };
+        *state = match Open::new(&self.poller) {
+            Ok(open) => State::Open(Box::new(open)),
+            Err(why) => State::Refused(Refused { why, asked: 0, due }),
+        };
+        if let State::Open(open) = &mut *state { open.number(slot) } else { None }
+    }
+
+    /// Why nothing can be sent so, in words.
+    fn refusal(&self) -> Option<String> {
+        match &*self.state.lock() {
+            State::Unasked => None,
+            State::Refused(refused) => Some(refused.why.why.clone()),
+            State::Open(open) if open.uring.takes_requests() => None,
+            State::Open(_) => Some("the kernel left a request unanswered, or did not take it: it is asked no more".into()),
         }
     }
 
@@ -154,14 +188,41 @@ impl Drop for Desk {
 /// One connection's account: its calls are numbered, and it gets their notices.
 pub(super) struct Account {
     desk: Arc<Desk>,
-    number: u32,
+    slot: u32,
+    /// `None`: as long as there is no ring.
+    number: Option<u32>,
     next: u32,
 }
 
 impl Account {
+    /// Whether there is a ring; asks for it again, now and then. For each payload.
+    pub fn is_open(&mut self) -> bool {
+        if self.number.is_none() {
+            self.number = self.desk.number(self.slot);
+        }
+        self.number.is_some()
+    }
+
+    /// Why nothing can be sent so, in words.
+    pub fn refusal(&self) -> Option<String> {
+        self.desk.refusal()
+    }
+
+    /// See [`Uring::answer_late`].
+    #[cfg(test)]
+    pub fn answer_late(&self) {
+        self.desk.with(|open| open.uring.answer_late());
+    }
+
+    /// Takes the pages of all slots away, and tells nobody: requests fail.
+    #[cfg(test)]
+    pub fn empty_all(&self) {
+        self.desk.with(|open| (0..SLOTS).for_each(|slot| open.uring.empty(slot)));
+    }
+
     /// Whether payload lies in a registered buffer, or in one that came again and is worth trying.
     pub fn may_hold(&self, payload: UserSeg) -> bool {
-        self.desk.with(|open| open.held.may_hold(payload)) == Some(true)
+        self.desk.with(|open| open.uring.takes_requests() && open.held.may_hold(payload)) == Some(true)
     }
 
     /// See [`Registered::hold`].
@@ -174,7 +235,7 @@ impl Account {
 
     /// Sends out of a registered buffer; `None`: it is none any more. An answer that announces a notice has taken a number, also if nothing was sent.
     pub fn send(&mut self, fd: &OwnedFd, payload: UserSeg) -> Option<Answer> {
-        let name = u64::from(self.number) << 32 | u64::from(self.next);
+        let name = u64::from(self.number?) << 32 | u64::from(self.next);
         let answer = self.desk.with(|open| {
             let Open { uring, held, inboxes, .. } = open;
             let (slot, mut told) = (held.slot(payload)?, false);
@@ -193,9 +254,10 @@ impl Account {
 
     /// What the kernel has said.
     pub fn notices(&self) -> Vec<Notice> {
+        let Some(number) = self.number else { return Vec::new() };
         let notices = self.desk.with(|open| {
             open.collect();
-            let own = open.inboxes.get_mut(&self.number).map(|inbox| std::mem::take(&mut inbox.notices));
+            let own = open.inboxes.get_mut(&number).map(|inbox| std::mem::take(&mut inbox.notices));
             if open.inboxes.values().any(|inbox| !inbox.notices.is_empty()) {
                 open.ring();
             }
@@ -208,8 +270,10 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         // In a child somebody else may have had the lock.
-        if !fork::in_child() {
-            self.desk.with(|open| open.inboxes.remove(&self.number));
+        if let Some(number) = self.number
+            && !fork::in_child()
+        {
+            self.desk.with(|open| open.inboxes.remove(&number));
         }
     }
 }

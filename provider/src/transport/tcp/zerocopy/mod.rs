@@ -8,6 +8,8 @@
 mod choice;
 mod desk;
 mod loans;
+#[cfg(test)]
+mod memory_tests;
 mod tales;
 #[cfg(test)]
 mod tests;
@@ -72,8 +74,10 @@ pub(super) struct Lender {
     loans: Loans<Posted>,
     /// `None`: it always lends.
     choice: Option<Choice>,
-    /// With the endpoint's registered buffers; or why there are none, in words.
-    account: Result<Account, String>,
+    /// With the endpoint's registered buffers; `None`: they are not wanted.
+    account: Option<Account>,
+    /// Why a buffer was not registered last, as long as nothing left out of one.
+    unheld: Option<NotHeld>,
     clock: Clock,
     /// Nanoseconds of system calls with the payload that leaves.
     spent: u64,
@@ -86,9 +90,10 @@ pub(super) struct Lender {
 impl Lender {
     /// Registers payload that is to leave so, where that is still to be done. Whether it can.
     fn hold(&mut self, payload: UserSeg, whole: UserSeg) -> bool {
-        let Ok(account) = &self.account else { return false };
+        let Some(account) = &self.account else { return false };
         let began = self.clock.now();
         let held = account.hold(payload, whole);
+        self.unheld = held.err();
         if let Some(choice) = &mut self.choice {
             match held {
                 Ok(true) => choice.registered(self.clock.now() - began),
@@ -102,8 +107,14 @@ impl Lender {
 
     /// The way for the next `len` bytes: `payload`, in a buffer, if they are one piece.
     fn way(&mut self, len: usize, payload: Option<[UserSeg; 2]>) -> Way {
-        let may_hold = |[payload, _]: &[UserSeg; 2]| self.account.as_ref().is_ok_and(|account| account.may_hold(*payload));
+        // There may be a ring by now.
+        let is_open = self.account.as_mut().is_some_and(Account::is_open);
+        let account = self.account.as_ref().filter(|_| is_open);
+        let may_hold = |[payload, _]: &[UserSeg; 2]| account.is_some_and(|account| account.may_hold(*payload));
         let piece = payload.filter(may_hold);
+        if let Some(choice) = &mut self.choice {
+            choice.registers(is_open);
+        }
         let way = match &mut self.choice {
             Some(choice) => choice.next(len, piece.is_some()),
             None if piece.is_some() => Way::Registered,
@@ -146,12 +157,22 @@ impl ZeroCopy {
             return ZeroCopy::Off(Standing::Impossible);
         }
         let account = match wanted {
-            network::ZeroCopy::Auto | network::ZeroCopy::Uring => means.desk.account(slot),
-            _ => Err(Standing::Always.to_string()),
+            network::ZeroCopy::Auto | network::ZeroCopy::Uring => Some(means.desk.account(slot)),
+            _ => None,
         };
-        let choice = (wanted == network::ZeroCopy::Auto).then(|| Choice::new(account.is_ok()));
+        let choice = (wanted == network::ZeroCopy::Auto).then(Choice::default);
         let (loans, clock) = (Loans::default(), Clock::machine());
-        ZeroCopy::May(Box::new(Lender { loans, choice, account, clock, spent: 0, lent: 0, registered: 0, copied: 0 }))
+        ZeroCopy::May(Box::new(Lender {
+            loans,
+            choice,
+            account,
+            unheld: None,
+            clock,
+            spent: 0,
+            lent: 0,
+            registered: 0,
+            copied: 0,
+        }))
     }
 
     /// Whether [`way`](Self::way) is to be asked about the next `len` bytes, and they are to leave alone.
@@ -197,12 +218,12 @@ impl ZeroCopy {
     /// Sends payload without a copy by the kernel, as much as the socket takes.
     ///
     /// # Errors
-    /// As [`zerocopy::send`]; `ESTALE`: it lies in no registered buffer any more.
+    /// As [`zerocopy::send`]; `ESTALE`: it lies in no registered buffer any more; `ETIME`: nobody knows what has left ([`Answer`](crate::sys::uring::Answer)).
     pub fn lend(&mut self, fd: &OwnedFd, way: Way, pieces: &[tcp::Piece<'_>]) -> Result<usize, Errno> {
         let Some(lender) = self.lender() else { return Err(Errno::OPNOTSUPP) };
         match (way, pieces) {
             (Way::Registered, [tcp::Piece::User(payload)]) => {
-                let answer = lender.account.as_mut().ok().and_then(|account| account.send(fd, *payload)).ok_or(Errno::STALE)?;
+                let answer = lender.account.as_mut().and_then(|account| account.send(fd, *payload)).ok_or(Errno::STALE)?;
                 if answer.notice {
                     // Also if nothing was sent: the memory is waited for, and the number is taken.
                     lender.loans.took(By::Request, answer.sent.unwrap_or(0));
@@ -273,8 +294,8 @@ impl ZeroCopy {
             };
             match (by, &lender.account) {
                 (By::Call, _) => zerocopy::notices(fd, each),
-                (By::Request, Ok(account)) => account.notices().into_iter().for_each(each),
-                (By::Request, Err(_)) => {}
+                (By::Request, Some(account)) => account.notices().into_iter().for_each(each),
+                (By::Request, None) => {}
             }
             lender.copied += copied as u64;
             if let Some(choice) = &mut lender.choice

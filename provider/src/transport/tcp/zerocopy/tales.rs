@@ -1,7 +1,8 @@
 //! Whether connections lend, by which way and why, for the counters and for people.
 
-use super::choice::Verdict;
+use super::choice::{Refusal, Verdict};
 use super::{Lender, Way, ZeroCopy};
+use crate::cache::registered::NotHeld;
 use crate::transport::Tale;
 use std::fmt;
 
@@ -61,12 +62,13 @@ impl Sums {
         self.lent += lender.lent;
         self.registered += lender.registered;
         self.copied += lender.copied;
-        let forced = if lender.account.is_ok() { Standing::Forced } else { Standing::Always }.to_string();
+        let forced = if lender.account.is_some() { Standing::Forced } else { Standing::Always }.to_string();
         for (about, way) in [(LENT, Way::Lent), (REGISTERED, Way::Registered)] {
-            match (&lender.account, &lender.choice) {
-                (Err(why), _) if way == Way::Registered => self.tell(about, false, why.clone(), why.clone()),
-                (_, None) => self.tell(about, true, forced.clone(), forced.clone()),
-                (_, Some(choice)) => {
+            let refusal = if way == Way::Registered { lender.unregistered() } else { None };
+            match (refusal, &lender.choice) {
+                (Some(why), _) => self.tell(about, false, why.clone(), why),
+                (None, None) => self.tell(about, true, forced.clone(), forced.clone()),
+                (None, Some(choice)) => {
                     let verdict = choice.verdict(way);
                     self.tell(about, verdict == Verdict::Pays, verdict.to_string(), choice.says(way));
                 }
@@ -84,6 +86,20 @@ impl Sums {
     /// For each kind whether they lend, how many, and why.
     pub fn tales(self) -> Vec<Tale> {
         self.tales.into_iter().map(|(_, tale)| tale).collect()
+    }
+}
+
+impl Lender {
+    /// Why nothing leaves out of registered buffers, in words, where that is for no reason of cost.
+    fn unregistered(&self) -> Option<String> {
+        let Some(account) = &self.account else { return Some(Standing::Always.to_string()) };
+        let unheld = self.unheld.filter(|_| self.registered == 0).map(|why| match why {
+            NotHeld::Limits => Verdict::Refused(Refusal::Limits).to_string(),
+            NotHeld::Memory => {
+                "the messages are in memory that is not registered: shared, of a file, of MAP_HUGETLB, read-only, or just changing".into()
+            }
+        });
+        account.refusal().or(unheld)
     }
 }
 

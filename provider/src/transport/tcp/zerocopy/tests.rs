@@ -2,29 +2,46 @@
 
 #![expect(unsafe_code, reason = "buffers of the tests as the application's")]
 
+use super::super::Office;
+use super::super::connection::Connection;
 use super::super::outgoing::Outgoing;
 use super::super::tests::sockets;
 use super::*;
+use crate::error::Error;
 use crate::mem::user::UserSeg;
 use crate::shm::layout::MIN_SEGMENT;
 use crate::shm::segment;
 use crate::sys::limits;
-use crate::transport::Bulk;
+use crate::transport::{Bulk, InPlace, Line, Reply};
 
 /// What no head of a frame is full of.
 const BEFORE: u8 = 0x11;
 const AFTER: u8 = 0xee;
 
-const FORCED: [network::ZeroCopy; 2] = [network::ZeroCopy::Always, network::ZeroCopy::Uring];
+pub(super) const FORCED: [network::ZeroCopy; 2] = [network::ZeroCopy::Always, network::ZeroCopy::Uring];
 
-fn lender(fd: OwnedFd, wanted: network::ZeroCopy) -> (Outgoing, Stream) {
+/// What comes to an end, or fails.
+pub(super) struct Limit(Clock);
+
+impl Limit {
+    pub fn new() -> Limit {
+        Limit(Clock::machine())
+    }
+
+    #[track_caller]
+    pub fn check(&self) {
+        assert!(self.0.now() < 60_000_000_000, "it does not end");
+    }
+}
+
+pub(super) fn lender(fd: OwnedFd, wanted: network::ZeroCopy) -> (Outgoing, Stream) {
     let poller = Arc::new(Poller::new().expect("poller"));
     let mut outgoing = Outgoing::new(Means::new(wanted, poller).at(0));
     outgoing.carry(segment::private(MIN_SEGMENT));
     (outgoing, Stream::new(fd))
 }
 
-fn post(outgoing: &mut Outgoing, id: u32, memory: *mut u8, len: usize) {
+pub(super) fn post(outgoing: &mut Outgoing, id: u32, memory: *mut u8, len: usize) {
     post_as(outgoing, id, memory, len, false);
 }
 
@@ -49,10 +66,12 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
 
 /// Sends memory until it comes out of registered buffers: it must come again for that. What was read of it.
 fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
+    let limit = Limit::new();
     for _ in 0..3 {
         post(outgoing, 1, memory.as_mut_ptr(), memory.len());
         let (mut got, mut late, mut done) = (0, 0, false);
         while !done || got < memory.len() {
+            limit.check();
             outgoing.flush(stream, false).expect("sent");
             let _ = read(b, &mut got, &mut late);
             outgoing.hear(stream);
@@ -60,18 +79,22 @@ fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8
         }
     }
     // What is left of heads.
-    while read(b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
+    while read(b, &mut 0, &mut 0) != Err(Errno::AGAIN) {
+        limit.check();
+    }
 }
 
 /// Bytes that left out of registered buffers; `None`: this kernel has none.
-fn registered(outgoing: &Outgoing) -> Option<u64> {
+pub(super) fn registered(outgoing: &Outgoing) -> Option<u64> {
     match &outgoing.zerocopy {
-        ZeroCopy::May(lender) if lender.account.is_ok() => Some(lender.registered),
+        ZeroCopy::May(lender) if lender.account.as_ref().is_some_and(|account| account.refusal().is_none()) => {
+            Some(lender.registered)
+        }
         _ => None,
     }
 }
 
-fn is_off(outgoing: &Outgoing) -> bool {
+pub(super) fn is_off(outgoing: &Outgoing) -> bool {
     matches!(outgoing.zerocopy, ZeroCopy::Off(Standing::Impossible))
 }
 
@@ -99,7 +122,9 @@ fn free_when_read(wanted: network::ZeroCopy, is_piece: bool) {
     // All that the socket takes has left, and nobody has read it.
     outgoing.hear(&stream);
     assert!(outgoing.blocked && outgoing.done.is_empty() && outgoing.pieces.is_empty() && outgoing.zerocopy.waits());
+    let limit = Limit::new();
     while got < (12 << 20) {
+        limit.check();
         assert_eq!(read(&b, &mut got, &mut late), Err(Errno::AGAIN));
         outgoing.flush(&stream, false).expect("sent");
         outgoing.hear(&stream);
@@ -110,6 +135,7 @@ fn free_when_read(wanted: network::ZeroCopy, is_piece: bool) {
         }
     }
     while !freed {
+        limit.check();
         outgoing.hear(&stream);
         freed = done(&mut outgoing) == Some(3);
     }
@@ -132,8 +158,9 @@ fn who_is_given_up_sees_nothing_of_what_is_written_later() {
         memory.fill(AFTER);
         tcp::finish(stream.fd());
         drop(stream);
-        let (mut got, mut late) = (0, 0);
+        let (mut got, mut late, limit) = (0, 0, Limit::new());
         let end = loop {
+            limit.check();
             match read(&b, &mut got, &mut late) {
                 Err(Errno::AGAIN) => {}
                 end => break end,
@@ -153,6 +180,9 @@ fn a_buffer_that_ends_while_it_leaves() {
         return;
     }
     let [a, b] = sockets();
+    // Else all of it may have room in them.
+    rustix::net::sockopt::set_socket_send_buffer_size(&a, 256 << 10).expect("SO_SNDBUF");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&b, 256 << 10).expect("SO_RCVBUF");
     let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
     let (may, private) = (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, rustix::mm::MapFlags::PRIVATE);
     // SAFETY: fresh memory.
@@ -170,8 +200,9 @@ fn a_buffer_that_ends_while_it_leaves() {
     assert!(outgoing.blocked && taken > 0 && taken < HALF as u64, "{taken}");
     // SAFETY: the second half is not looked at any more.
     unsafe { rustix::mm::munmap(at.byte_add(HALF), HALF) }.expect("unmap");
-    let (mut got, mut late, mut done) = (0, 0, false);
+    let (mut got, mut late, mut done, limit) = (0, 0, false, Limit::new());
     while !done || got < HALF {
+        limit.check();
         let _ = read(&b, &mut got, &mut late);
         outgoing.flush(&stream, false).expect("sent");
         outgoing.hear(&stream);
@@ -182,7 +213,7 @@ fn a_buffer_that_ends_while_it_leaves() {
     assert!(registered(&outgoing).expect("registered") < before + HALF as u64);
 }
 
-/// The poller tells of notices, and whose they are.
+/// The poller tells of notices, and whose they are, although nothing is sent that would bring them along.
 #[test]
 fn notices_wake_who_sleeps() {
     let [a, b] = sockets();
@@ -191,25 +222,188 @@ fn notices_wake_who_sleeps() {
     let mut outgoing = Outgoing::new(means.at(17));
     outgoing.carry(segment::private(MIN_SEGMENT));
     let stream = Stream::new(a);
-    let mut memory = vec![BEFORE; 1 << 20];
+    let mut memory = vec![BEFORE; 12 << 20];
     prime(&mut outgoing, &stream, &b, &mut memory);
     if registered(&outgoing).is_none() {
         return;
     }
-    post(&mut outgoing, 5, memory.as_mut_ptr(), 300_000);
-    outgoing.flush(&stream, false).expect("sent");
-    assert!(outgoing.zerocopy.waits() && outgoing.done.is_empty());
-    while outgoing.zerocopy.waits() {
-        while read(&b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
+    let limit = Limit::new();
+    let tells = || {
+        limit.check();
         let mut tokens = Vec::new();
-        // The bell may ring for what was heard since.
-        while !tokens.contains(&super::super::RING) || means.news() != [17] {
-            poller.ready(&mut tokens);
+        poller.ready(&mut tokens);
+        tokens.contains(&super::super::RING)
+    };
+    post(&mut outgoing, 5, memory.as_mut_ptr(), memory.len());
+    outgoing.flush(&stream, false).expect("sent");
+    // What was heard with the requests the bell tells of: that is over.
+    while tells() {
+        means.news();
+        outgoing.hear(&stream);
+    }
+    assert!(outgoing.blocked && outgoing.zerocopy.waits());
+    while outgoing.zerocopy.waits() {
+        while !tells() || means.news() != [17] {
+            let _ = read(&b, &mut 0, &mut 0);
         }
         outgoing.hear(&stream);
-        assert!(means.news().is_empty());
     }
-    assert_eq!(outgoing.done.pop_front(), Some(5));
+    let mut done = None;
+    while done.is_none() {
+        limit.check();
+        outgoing.flush(&stream, false).expect("sent");
+        let _ = read(&b, &mut 0, &mut 0);
+        outgoing.hear(&stream);
+        done = outgoing.done.pop_front();
+    }
+    assert_eq!(done, Some(5));
+}
+
+/// Two connections of one endpoint, of which one is read: whoever takes the notices out of the ring, each gets its own.
+#[test]
+fn notices_go_to_whom_they_concern() {
+    let poller = Arc::new(Poller::new().expect("poller"));
+    let means = Means::new(network::ZeroCopy::Uring, poller.clone());
+    let mut memory = [(); 2].map(|()| vec![BEFORE; 12 << 20]);
+    let mut sides = [17, 18].map(|slot| {
+        let [a, b] = sockets();
+        let mut outgoing = Outgoing::new(means.at(slot));
+        outgoing.carry(segment::private(MIN_SEGMENT));
+        (outgoing, Stream::new(a), b)
+    });
+    for ((outgoing, stream, b), memory) in sides.iter_mut().zip(&mut memory) {
+        prime(outgoing, stream, b, memory);
+        if registered(outgoing).is_none() {
+            return;
+        }
+    }
+    let limit = Limit::new();
+    for read_first in [0, 1, 1, 0] {
+        for (n, ((outgoing, stream, _), memory)) in sides.iter_mut().zip(&mut memory).enumerate() {
+            post(outgoing, n as u32, memory.as_mut_ptr(), memory.len());
+            outgoing.flush(stream, false).expect("sent");
+            assert!(outgoing.blocked && outgoing.zerocopy.waits());
+        }
+        let [one, other] = &mut sides;
+        let (one, other) = if read_first == 0 { (one, other) } else { (other, one) };
+        let (mut got, mut done) = (0, None);
+        while done.is_none() {
+            limit.check();
+            let _ = read(&one.2, &mut got, &mut 0);
+            one.0.flush(&one.1, false).expect("sent");
+            // It takes what there is, and does not keep what is not its own.
+            other.0.hear(&other.1);
+            assert!(other.0.done.is_empty(), "nobody has read it");
+            let mut tokens = Vec::new();
+            poller.ready(&mut tokens);
+            // The ring is empty: the bell tells.
+            let told = tokens.contains(&super::super::RING) && means.news().contains(&(17 + read_first));
+            if got >= memory[0].len() && told {
+                one.0.hear(&one.1);
+                done = one.0.done.pop_front();
+            }
+        }
+        assert!(done == Some(read_first) && !one.0.zerocopy.waits());
+        let mut done = None;
+        while done.is_none() {
+            limit.check();
+            let _ = read(&other.2, &mut 0, &mut 0);
+            other.0.flush(&other.1, false).expect("sent");
+            other.0.hear(&other.1);
+            done = other.0.done.pop_front();
+        }
+        assert!(done == Some(1 - read_first) && !other.0.zerocopy.waits());
+        for (_, _, b) in &sides {
+            while read(b, &mut 0, &mut 0) != Err(Errno::AGAIN) {}
+        }
+    }
+}
+
+/// What the ring answers with an error is copied, without a byte lost or sent twice, and the notices of requests that failed are waited for.
+#[test]
+fn what_the_ring_refuses_is_copied() {
+    let [a, b] = sockets();
+    let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
+    let mut memory = vec![BEFORE; 1 << 20];
+    prime(&mut outgoing, &stream, &b, &mut memory);
+    let Some(before) = registered(&outgoing) else { return };
+    let ZeroCopy::May(lender) = &mut outgoing.zerocopy else { return };
+    lender.account.iter().for_each(Account::empty_all);
+    // Some of these are as where a connection chooses.
+    lender.choice = Some(Choice::default());
+    for id in 0..20 {
+        let len = 100_000 + id as usize;
+        if let (ZeroCopy::May(lender), 10) = (&mut outgoing.zerocopy, id) {
+            lender.choice = None;
+        }
+        memory[..len].fill(id as u8);
+        post(&mut outgoing, id, memory.as_mut_ptr(), len);
+        let (mut got, mut done, limit) = (Vec::new(), None, Limit::new());
+        while done.is_none() || got.len() < 32 + len {
+            limit.check();
+            outgoing.flush(&stream, false).expect("sent");
+            let mut bytes = vec![0; 1 << 16];
+            let n = tcp::recv_bytes(&b, &mut bytes).unwrap_or(0);
+            got.extend_from_slice(&bytes[..n]);
+            outgoing.hear(&stream);
+            done = done.or(outgoing.done.pop_front());
+        }
+        assert!(done == Some(id) && got.len() == 32 + len && got[32..].iter().all(|byte| *byte == id as u8));
+        assert!(!outgoing.zerocopy.waits());
+    }
+    assert_eq!(registered(&outgoing), Some(before));
+    // Whoever sent nothing has taken numbers, too: those that follow are known by theirs.
+    let mut other = vec![BEFORE; 1 << 20];
+    prime(&mut outgoing, &stream, &b, &mut other);
+    assert!(registered(&outgoing) > Some(before) && !outgoing.zerocopy.waits());
+}
+
+/// A kernel that does not answer in its call: the connection is given up for that reason, and nothing of what is written later leaves by it.
+#[test]
+fn who_does_not_answer_costs_the_connection() {
+    let [a, b] = sockets();
+    let office = Arc::new(Office::new(10_000, network::ZeroCopy::Uring).expect("poller"));
+    let connection = Connection::new(a, 0, office, None);
+    let mut memory = vec![BEFORE; 12 << 20];
+    {
+        let outgoing = &mut connection.halves.lock().outgoing;
+        outgoing.carry(segment::private(MIN_SEGMENT));
+        prime(outgoing, connection.stream(), &b, &mut memory);
+        let ZeroCopy::May(lender) = &outgoing.zerocopy else { return };
+        let Some(account) = lender.account.as_ref().filter(|account| account.refusal().is_none()) else { return };
+        account.answer_late();
+    }
+    // SAFETY: the memory stays to the end of the test.
+    let seg = unsafe { UserSeg::new(memory.as_mut_ptr(), memory.len()) };
+    connection.post(Bulk { id: 3, iov: &[seg], skip: 0, len: memory.len(), promised: memory.len() });
+    let (limit, mut some, mut got) = (Limit::new(), vec![0; 1 << 16], 0);
+    // As long as there is room it answers; and what is copied, as heads are, needs some.
+    loop {
+        limit.check();
+        connection.flush();
+        connection.flush();
+        if connection.halves.lock().ended.is_some() {
+            break;
+        }
+        got += tcp::recv_bytes(&b, &mut some).unwrap_or(0);
+    }
+    assert!(connection.halves.lock().outgoing.zerocopy.waits());
+    for _ in 0..2 {
+        assert!(matches!(connection.hear(), Reply::Refused(Error::Unanswered)));
+        connection.flush();
+    }
+    connection.forget();
+    memory.fill(AFTER);
+    drop(connection);
+    let mut late = 0;
+    let end = loop {
+        limit.check();
+        match read(&b, &mut got, &mut late) {
+            Err(Errno::AGAIN) => {}
+            end => break end,
+        }
+    };
+    assert!(late == 0 && got < memory.len() && (end == Err(Errno::CONNRESET) || end == Ok(())), "{got}, {late}, {end:?}");
 }
 
 /// A mapping of the kernel's, whose pages nobody can pin, and everybody can read.
@@ -233,8 +427,9 @@ fn what_cannot_be_pinned_is_copied() {
             }
             outgoing.hear(&stream);
             assert_eq!(outgoing.done.pop_front(), Some(9));
-            let (mut got, mut late) = (0, 0);
+            let (mut got, mut late, limit) = (0, 0, Limit::new());
             while got < 32 + 4096 {
+                limit.check();
                 assert_eq!(read(&b, &mut got, &mut late), Err(Errno::AGAIN));
             }
         }
