@@ -46,3 +46,38 @@ pub fn no_descriptors() -> String {
         shown(limit.current)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fork;
+    use rustix::fs::{Mode, OFlags};
+
+    #[test]
+    fn the_limit_is_raised_when_it_is_reached() {
+        fork::alone("sys::limits::tests::the_limit_is_raised_when_it_is_reached", || {
+            const SOFT: u64 = 64;
+            let hard = getrlimit(Resource::Nofile).maximum;
+            let limit = |maximum| setrlimit(Resource::Nofile, Rlimit { current: Some(SOFT), maximum }).expect("lowered");
+            limit(hard);
+            let open = || rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty());
+            let mut all = vec![open().expect("one of many")];
+            assert!(has_plenty(&all[0]));
+            let refused = loop {
+                match open() {
+                    Ok(fd) => all.push(fd),
+                    Err(why) => break why,
+                }
+            };
+            assert_eq!(refused, Errno::MFILE);
+            assert!(all.len() as u64 <= SOFT && !all.last().is_some_and(has_plenty));
+            if hard.is_none_or(|hard| hard > SOFT) {
+                all.push(with_descriptors(open).expect("one more"));
+                assert_eq!(getrlimit(Resource::Nofile).current, hard);
+            }
+            limit(Some(SOFT));
+            assert_eq!(with_descriptors(open).err(), Some(Errno::MFILE));
+            assert!(no_descriptors().contains("(64;"), "{}", no_descriptors());
+        });
+    }
+}
