@@ -6,6 +6,8 @@ mod common;
 use common::process::{self, Copy, copy, say};
 use common::{Deadline, Event, Msg, Node, Want, all_ok, pattern, watchdog};
 use rustmx::{Addr, CompFlags, Config, Error, Name, Nap, OpFlags, Waiter};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Not a test of its own: what the copies of this program do.
@@ -54,6 +56,15 @@ fn wait_for(node: &mut Node, waiter: &Waiter, slept: &mut Slept) -> Vec<Event> {
     // A last look at the end would find what was slept through.
     assert!(!got.is_empty() && start.elapsed() < Duration::from_secs(9), "slept through it");
     got
+}
+
+/// Sleeps, and something must end that. Who is woken on a busy machine may have to wait for a core: the time between is long.
+#[track_caller]
+fn is_woken(waiter: &Waiter) {
+    const LONG: Duration = Duration::from_secs(40);
+    let start = Instant::now();
+    waiter.sleep(Some(LONG));
+    assert!(start.elapsed() < LONG - Duration::from_secs(5), "slept through it");
 }
 
 /// Nanoseconds of processor time of this thread.
@@ -223,7 +234,7 @@ fn sleeping_costs_nothing() {
         let start = Instant::now();
         assert!(wait(node, waiter, start + Duration::from_millis(200), &mut slept).is_empty());
         let (took, cost) = (start.elapsed(), cpu_time() - before);
-        assert!((199..2000).contains(&took.as_millis()), "{took:?}");
+        assert!((199..20_000).contains(&took.as_millis()), "{took:?}");
         assert!(cost < 5_000_000, "{} µs of processor time, {} naps", cost / 1000, slept.0 - naps);
     });
 }
@@ -241,16 +252,26 @@ fn a_delivery_that_nobody_takes_is_waited_for_cheaply() {
     assert!(wait(&mut a, &waiter, Instant::now() + Duration::from_millis(200), &mut slept).is_empty());
     let cost = cpu_time() - before;
     assert!(cost < 40_000_000, "{} µs of processor time", cost / 1000);
+    // How long one sleep may be, not how long it was: the machine may be busy.
+    let until = Deadline::new(10);
+    let limit = loop {
+        match a.domain.doze().expect("doze") {
+            Nap::Sleep(limit) => break limit,
+            Nap::NotNow => until.check(|| "never quiet".into()),
+        }
+    };
+    a.domain.awake();
+    assert!(limit.is_some_and(|limit| limit < Duration::from_millis(10)), "{limit:?}");
+    let taken = Arc::new(AtomicBool::new(false));
+    let seen = taken.clone();
     let taker = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        let until = Deadline::millis(200);
-        while !until.passed() {
+        while !seen.load(Ordering::Relaxed) {
             b.poll();
         }
     });
-    let start = Instant::now();
     assert_eq!(all_ok(&wait_for(&mut a, &waiter, &mut slept)), 1);
-    assert!(start.elapsed() < Duration::from_millis(150));
+    taken.store(true, Ordering::Relaxed);
     taker.join().expect("taker");
 }
 
@@ -270,9 +291,7 @@ fn other_threads_of_the_domain_wake() {
     }
     // Asleep, as far as the domain knows; a send of "another thread", whose completion is news and whose record is for us.
     node.send(Msg::new(me, PING), &mut [2]).expect("send");
-    let start = Instant::now();
-    waiter.sleep(Some(Duration::from_secs(5)));
-    assert!(start.elapsed() < Duration::from_secs(1));
+    is_woken(&waiter);
     node.domain.awake();
     // An injected one has no completion.
     while node.domain.doze().expect("doze") == Nap::NotNow {
@@ -280,9 +299,7 @@ fn other_threads_of_the_domain_wake() {
     }
     waiter.settle();
     node.send(Msg::new(me, PING).inject(), &mut [3]).expect("send");
-    let start = Instant::now();
-    waiter.sleep(Some(Duration::from_secs(5)));
-    assert!(start.elapsed() < Duration::from_secs(1));
+    is_woken(&waiter);
     node.domain.awake();
     // A counter that is set.
     let counter = node.domain.cntr_open();
@@ -291,9 +308,7 @@ fn other_threads_of_the_domain_wake() {
     }
     waiter.settle();
     node.domain.cntr_add(counter, 1);
-    let start = Instant::now();
-    waiter.sleep(Some(Duration::from_secs(5)));
-    assert!(start.elapsed() < Duration::from_secs(1));
+    is_woken(&waiter);
     node.domain.awake();
 }
 
@@ -319,9 +334,7 @@ fn descriptors_that_are_lent_become_readable_and_calm_down() {
             until.check(|| "never quiet".into());
         }
         b.send(Msg::new(to_a, PING), &mut [round; 8]).expect("send");
-        let start = Instant::now();
-        waiter.sleep(Some(Duration::from_secs(5)));
-        assert!(start.elapsed() < Duration::from_secs(1), "round {round}");
+        is_woken(&waiter);
         assert_eq!(all_ok(&common::run(&mut [&mut a, &mut b], &[1, 1])[0]), 1);
         b.recv(Want::tag(PING), &mut buf[1]).expect("recv");
         a.send(Msg::new(to_b, PING), &mut [round; 8]).expect("send");

@@ -93,28 +93,34 @@ mod loom_tests {
     use loom::sync::atomic::AtomicU64;
 
     /// A bit that was set is found by this take or by a later one, whatever the interleaving of two ringers in
-    /// one group and a taker.
+    /// one group and a taker; and who finds it finds what was published before, else he would look at a ring that is still empty.
     #[test]
     fn no_bit_is_lost() {
+        const RINGERS: [u32; 2] = [3, 5];
         loom::model(|| {
-            let mem: Arc<Vec<AtomicU64>> = Arc::new((0..GROUPS + 2).map(|_| AtomicU64::new(0)).collect());
-            let threads: Vec<_> = [3u32, 5]
-                .into_iter()
-                .map(|slot| {
-                    let bell = Bell::new(mem.clone());
-                    loom::thread::spawn(move || bell.ring(slot))
+            let words = |n| -> Arc<Vec<AtomicU64>> { Arc::new((0..n).map(|_| AtomicU64::new(0)).collect()) };
+            let (mem, records) = (words(GROUPS + 2), words(RINGERS.len()));
+            let threads = [0, 1].map(|ringer| {
+                let (bell, records) = (Bell::new(mem.clone()), records.clone());
+                loom::thread::spawn(move || {
+                    records[ringer].store(1, Ordering::Relaxed);
+                    bell.ring(RINGERS[ringer]);
                 })
-                .collect();
+            });
             let bell = Bell::new(mem);
             let mut got = Vec::new();
-            bell.take(|s| got.push(s));
+            bell.take(|s| {
+                let ringer = RINGERS.iter().position(|slot| *slot == s).expect("a slot that rang");
+                assert_eq!(records[ringer].load(Ordering::Relaxed), 1, "the bit is here before the record");
+                got.push(s);
+            });
             for t in threads {
                 t.join().expect("ringer");
             }
             bell.take(|s| got.push(s));
             got.sort_unstable();
             got.dedup();
-            assert_eq!(got, [3, 5]);
+            assert_eq!(got, RINGERS);
         });
     }
 }

@@ -30,6 +30,30 @@ mod model {
         }
     }
 
+    /// Behind the record that begins a lap a line is cleared: it must not be one that the reader has not read.
+    #[test]
+    fn a_short_lap_begins_when_the_reader_has_left_one_line_more() {
+        let mem = SharedMem::new(Heap::new(16 * LINE));
+        let mut tx = Producer::new(mem.clone(), 16);
+        tx.set_short_laps(8);
+        let mut rx = Consumer::new(mem, 16);
+        let head = |stamp: u64| [stamp << 8 | 2, stamp, !stamp];
+        for stamp in 1..=8 {
+            tx.reserve(1, 0).expect("room");
+            tx.publish(1, head(stamp));
+        }
+        assert_eq!(rx.peek(), Peeked::Record(head(1)));
+        rx.release(1);
+        tx.ack(rx.consumed()).expect("honest reader");
+        // Room for the rest of the ring and the record, and for nothing else.
+        tx.reserve(1, 0).expect("room");
+        tx.publish(1, head(9));
+        for stamp in 2..=9 {
+            assert_eq!(rx.peek(), Peeked::Record(head(stamp)));
+            rx.release(1);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
         #[test]

@@ -56,9 +56,41 @@ pub fn no_descriptors() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::sys::fork;
+    use rustix::fs::{Mode, OFlags};
+
     #[test]
     fn namespaces_of_users() {
         let maps = ["         0          0 4294967295\n", "0 1000 1\n", "0 0 65536\n", "0 1000 1\n1 100000 65536\n", ""];
-        assert_eq!(maps.map(super::is_all), [true, false, false, false, false]);
+        assert_eq!(maps.map(is_all), [true, false, false, false, false]);
+    }
+
+    #[test]
+    fn the_limit_is_raised_when_it_is_reached() {
+        fork::alone("sys::limits::tests::the_limit_is_raised_when_it_is_reached", || {
+            const SOFT: u64 = 64;
+            let hard = getrlimit(Resource::Nofile).maximum;
+            let limit = |maximum| setrlimit(Resource::Nofile, Rlimit { current: Some(SOFT), maximum }).expect("lowered");
+            limit(hard);
+            let open = || rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty());
+            let mut all = vec![open().expect("one of many")];
+            assert!(has_plenty(&all[0]));
+            let refused = loop {
+                match open() {
+                    Ok(fd) => all.push(fd),
+                    Err(why) => break why,
+                }
+            };
+            assert_eq!(refused, Errno::MFILE);
+            assert!(all.len() as u64 <= SOFT && !all.last().is_some_and(has_plenty));
+            if hard.is_none_or(|hard| hard > SOFT) {
+                all.push(with_descriptors(open).expect("one more"));
+                assert_eq!(getrlimit(Resource::Nofile).current, hard);
+            }
+            limit(Some(SOFT));
+            assert_eq!(with_descriptors(open).err(), Some(Errno::MFILE));
+            assert!(no_descriptors().contains("(64;"), "{}", no_descriptors());
+        });
     }
 }

@@ -367,7 +367,10 @@ mod tests {
 
     #[test]
     fn nobody_listens() {
-        let port = own_address(&listen(([127, 0, 0, 1], 0).into()).expect("listen")).expect("name").port();
+        // Taken, so that no other test listens there meanwhile, and that the call does not leave from it.
+        let taken = socket(&([127, 0, 0, 1], 0).into()).expect("socket");
+        rustix::net::bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+        let port = own_address(&taken).expect("name").port();
         let refused = connect(([127, 0, 0, 1], port).into(), None, 0).and_then(|fd| {
             loop {
                 if let done @ (Ok(true) | Err(_)) = connected(&fd) {
@@ -386,6 +389,80 @@ mod tests {
         let open = [0, 1, 2].map(|i| connect(to, Some(range.clone()), i));
         let ports = open.iter().flatten().map(|fd| own_address(fd).expect("name").port());
         assert!(ports.clone().all(|p| range.contains(&p)) && ports.count() <= 2);
-        assert!(open.iter().any(|o| o.is_err()), "two ports, three connections to one place");
+        assert_eq!(open[2].as_ref().err(), Some(&Errno::ADDRINUSE), "two ports, three connections to one place");
+    }
+
+    /// A port on which another program listens is passed over.
+    #[test]
+    fn ports_that_are_taken_are_passed_over() {
+        let listens = |port| std::net::TcpListener::bind(("0.0.0.0", port)).ok();
+        // The second one is free, for a moment at least.
+        let (_taken, range) = (20_000..30_000)
+            .step_by(2)
+            .find_map(|port| listens(port).zip(listens(port + 1)).map(|(taken, _)| (taken, port..=port + 1)))
+            .expect("two free ports");
+        for start in [0, 1] {
+            let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
+            let open = connect(own_address(&listener).expect("name"), Some(range.clone()), start).expect("the other one");
+            assert_eq!(own_address(&open).map(|own| own.port()), Ok(*range.end()));
+        }
+    }
+
+    /// What the kernel was told of connections, as it says itself.
+    #[test]
+    fn questions_to_a_silent_peer() {
+        let (a, b) = pair();
+        for fd in [&a, &b] {
+            let seconds = [sockopt::tcp_keepidle(fd), sockopt::tcp_keepintvl(fd)].map(|d| d.expect("option").as_secs());
+            assert_eq!((sockopt::socket_keepalive(fd), seconds), (Ok(true), KEEPALIVE));
+            assert_eq!(sockopt::tcp_nodelay(fd), Ok(true));
+        }
+        // Milliseconds; seconds until the first question, how many there are, and at most how far apart they are while something waits.
+        for (millis, idle, count, pause) in
+            [(0, 1, 1, 1_000), (1_000, 1, 1, 1_000), (10_000, 3, 7, 3_333), (30_000, 3, 27, 10_000), (1_000_000, 3, 120, 120_000)]
+        {
+            set_patience(&a, millis).expect("options");
+            let told = (sockopt::tcp_keepidle(&a).map(|d| d.as_secs()), sockopt::tcp_keepcnt(&a));
+            assert_eq!(told, (Ok(idle), Ok(count)), "{millis} ms");
+            let mut is: libc::c_int = 0;
+            let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+            // SAFETY: the kernel writes an int.
+            let known =
+                unsafe { libc::getsockopt(a.as_raw_fd(), libc::IPPROTO_TCP, TCP_RTO_MAX_MS, (&raw mut is).cast(), &mut len) };
+            // The kernel counts ticks, of 10 ms at most.
+            assert!(known != 0 || (pause..pause + 10).contains(&is), "{millis} ms: {is}");
+        }
+    }
+
+    /// To any address of this host there is no network.
+    #[test]
+    fn connections_that_do_not_leave_the_host() {
+        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+        for i in crate::sys::interfaces::all() {
+            let Ok(listener) = listen(scoped(i.ip, i.scope_id, 0)) else { continue };
+            let a = connect(scoped(i.ip, i.scope_id, own_address(&listener).expect("name").port()), None, 0).expect("connect");
+            while !connected(&a).expect("connecting") {}
+            assert!(is_near(&a), "{}", i.ip);
+            hurry_if_near(&a);
+            if allowed.split_whitespace().any(|name| name == NEAR) {
+                assert_eq!(sockopt::tcp_congestion(&a).as_deref(), Ok(NEAR), "{}", i.ip);
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_reads_is_not_acknowledged() {
+        let (a, _b) = pair();
+        while send_bytes(&a, &[1; 65536]).is_ok() {}
+        assert!(unacknowledged(&a) > 0);
+    }
+
+    #[test]
+    fn other_programs_inherit_no_connection() {
+        let (a, b) = pair();
+        let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
+        for fd in [&a, &b, &listener] {
+            assert_eq!(rustix::io::fcntl_getfd(fd), Ok(rustix::io::FdFlags::CLOEXEC));
+        }
     }
 }

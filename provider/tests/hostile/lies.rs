@@ -104,6 +104,12 @@ fn each_lie_in_a_ring_is_noticed() {
                 assert!(l.link.send(&Copies::recall(7), Class::Control).is_ok());
             }
         }),
+        ("two loans of one number", |l| {
+            for number in [7, 7, 8] {
+                l.lend(number);
+            }
+            l.write(Kind::Offer, 50, 0, [10, 8 << 32 | 1], &mut pieces(&[(BASE, 4000)]));
+        }),
         ("an offer in memory that is not lent any more", |l| {
             l.lend(7);
             assert!(l.link.send(&Copies::recall(7), Class::Control).is_ok());

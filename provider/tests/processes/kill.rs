@@ -2,7 +2,7 @@
 
 use crate::bystander::Bystander;
 use crate::common::process::{self, say};
-use crate::common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, footprint, number_of, pattern, watchdog};
+use crate::common::{Deadline, Event, Footprint, Msg, Node, Rng, Want, footprint, number_of, pattern, watchdog, worked};
 use crate::{FLOOD, NEVER, PING, PONG, STREAM, STREAM_BACK, SURE, UNMATCHED, ok, peer, start};
 use rustmx::{CompFlags, Error, Name, OpFlags};
 use std::time::{Duration, Instant};
@@ -222,12 +222,6 @@ fn one_kill(node: &mut Node, bystander: &mut Bystander, rng: &mut Rng, what: &st
             assert!(took < Duration::from_millis(100), "{what}: still open after {took:?} of progress: {open:?}");
         }
     }
-}
-
-/// What this thread has had of a core. While it polls that is how long it has made progress, however busy the machine is.
-fn worked() -> Duration {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
 }
 
 /// Drops what is left of the dead.

@@ -198,3 +198,30 @@ impl Loans {
         self.list.iter().find(|(n, _)| *n == number).and_then(|(_, loan)| loan.as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::shared::Heap;
+
+    /// Not a byte beside: what lies behind it in the message is perhaps copied already, and the application's again.
+    #[test]
+    fn a_part_of_a_message_in_pieces() {
+        let base = 1 << 20;
+        let loan = Loan::new(SharedMem::new(Heap::new(4096)), base, false);
+        let pieces: Vec<Piece> = [(100, 10), (0, 0), (300, 20), (200, 30)].map(|(at, len)| Piece { addr: base + at, len }).into();
+        assert!(loan.holds(&pieces));
+        let parts = |at, len| {
+            let mut parts = Vec::new();
+            loan.parts(&pieces, at, len, |there, here, n| parts.push((there, here, n)));
+            // An empty piece is passed over, or nothing is copied for it.
+            parts.retain(|(_, _, n)| *n > 0);
+            parts
+        };
+        assert_eq!(parts(0, 60), [(100, 0, 10), (300, 10, 20), (200, 30, 30)]);
+        assert_eq!(parts(3, 4), [(103, 3, 4)]);
+        assert_eq!(parts(9, 2), [(109, 9, 1), (300, 10, 1)]);
+        assert_eq!(parts(10, 20), [(300, 10, 20)]);
+        assert_eq!(parts(25, 20), [(315, 25, 5), (200, 30, 15)]);
+    }
+}

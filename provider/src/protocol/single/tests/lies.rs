@@ -169,21 +169,23 @@ fn a_wish_for_more_than_there_is() {
     }
 }
 
-/// Of a message that is there already, another one of its id.
+/// Of a message that is there already, another one of its id, whether or not somebody waits for it.
 #[test]
 fn an_offer_of_an_id_that_is_taken() {
-    let (mut a, mut b) = sides(usize::MAX);
-    lend(&mut a, &mut b, Lent::ToRead);
-    let iov = [a.arena.memory.as_user(0, 5000)];
-    let bytes = emit_pieces(&pieces_of(&iov).expect("one"));
-    let body = Offer { total: 5000, id: 1, lent: 1 }.emit();
-    let mut to = [0; 5000];
-    b.posted = vec![None, Some(want(1, &[of_slice(&mut to)]))];
-    for tag in 0..2 {
-        let draft = Draft { flags: flag::TAGGED, body, len: bytes.len(), bytes: &bytes, ..bare(Kind::Offer, tag, 0) };
-        a.link.send(&draft, Class::Envelope).expect("room");
+    for waits in [true, false] {
+        let (mut a, mut b) = sides(usize::MAX);
+        lend(&mut a, &mut b, Lent::ToRead);
+        let iov = [a.arena.memory.as_user(0, 5000)];
+        let bytes = emit_pieces(&pieces_of(&iov).expect("one"));
+        let body = Offer { total: 5000, id: 1, lent: 1 }.emit();
+        let mut to = [0; 5000];
+        b.posted = vec![None, waits.then(|| want(1, &[of_slice(&mut to)]))];
+        for tag in 0..2 {
+            let draft = Draft { flags: flag::TAGGED, body, len: bytes.len(), bytes: &bytes, ..bare(Kind::Offer, tag, 0) };
+            a.link.send(&draft, Class::Envelope).expect("room");
+        }
+        assert!(b.drain().is_ok() && b.drain().is_err(), "waits: {waits}");
     }
-    assert!(b.drain().is_ok() && b.drain().is_err());
 }
 
 #[test]

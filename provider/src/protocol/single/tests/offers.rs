@@ -64,12 +64,45 @@ fn the_sender_hears_of_memory_that_was_not_mapped_whatever_was_wanted_of_it() {
     let iov = [a.arena.memory.as_user(0, 5000)];
     start(&mut a, 0, &iov, 1).expect("offered");
     assert!(b.drain().expect("sound") && b.receive_held(0, want(0, &[])).is_none());
+    assert!(b.copies.rx.is_empty(), "nothing is left of it");
     b.push();
     assert!(a.drain().expect("sound") && a.sent == [0] && !a.copies.takes_loans());
     // Of a message that was in no such memory nothing follows.
     let Some((mut a, mut b, _from, _to, _table)) = shared(100_000) else { return };
     b.link.send(&Draft { flags: flag::UNMAPPED, ..bare(Kind::Fin, 1, 0) }, Class::Control).expect("room");
     assert!(a.drain().expect("sound") && a.sent == [0] && a.copies.takes_loans());
+}
+
+/// What cannot be mapped may still be read by the kernel.
+#[test]
+fn the_sender_hears_of_memory_that_was_not_mapped_and_copied_all_the_same() {
+    if !kernel_allows() {
+        return;
+    }
+    let (mut a, mut b) = sides(usize::MAX);
+    let table = Table::default();
+    aim(&mut b, Reach::Everything, &table);
+    lend(&mut a, &mut b, Lent::Unmapped);
+    let (iov, mut to) = ([a.arena.memory.as_user(0, 5000)], vec![0; 5000]);
+    b.posted.push(Some(want(0, &[of_slice(&mut to)])));
+    start(&mut a, 0, &iov, 1).expect("offered");
+    assert!(b.drain().expect("sound") && b.received.len() == 1, "at once");
+    assert!(a.drain().expect("sound") && a.sent == [0] && !a.copies.takes_loans());
+}
+
+/// A record may be there before the packet that tells of the memory it names; so may be the one that ends its loan.
+#[test]
+fn records_that_name_memory_of_which_nothing_was_heard() {
+    let (_a, mut b) = sides(1);
+    let recalled = Header { kind: Kind::Done, flags: flag::RECALLED, len: 0, ack: 0, tag: 7, data: 0 };
+    let accept = Header { kind: Kind::Accept, flags: 0, len: 0, ack: 0, tag: Named { id: 1, lent: 7 }.emit(), data: 1 };
+    for header in [recalled, accept] {
+        assert_eq!(b.copies.news(&b.link, &header), Some(7), "{header:?}");
+    }
+    assert!(b.copies.lent(7, None));
+    for header in [recalled, accept] {
+        assert_eq!(b.copies.news(&b.link, &header), None, "{header:?}");
+    }
 }
 
 /// Memory that could not be reached this once says nothing of the next.

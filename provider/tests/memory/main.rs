@@ -2,7 +2,9 @@
 //!
 //! Loops are seeded; `RUSTMX_SEED` repeats one.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod refusals;
 
 use common::{Deadline, Event, Node, Rng, attr, by_network_only, pattern, seg, watchdog};
 use rustmx::region::execute;
@@ -241,6 +243,27 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
     }
 }
 
+#[test]
+fn data_arrive_where_nobody_counts() {
+    let _dog = watchdog("uncounted", 30);
+    for cma in both_ways() {
+        let (mut theirs, mut ours) = ([0u8; 8], [1u8; 8]);
+        let (mut a, mut b, to) = pair(cma);
+        b.domain.mr_register(Some(1), region(&mut theirs, all_rights())).expect("registered");
+        let (iov, place) = ([seg(&mut ours)], [RemoteSeg { addr: 0, len: 8, key: 1 }]);
+        a.domain.rma(a.ep, &RmaArgs { data: Some(7), ..rma(to, true, &iov, &place, 2) }).expect("write");
+        let until = Deadline::new(5);
+        let c = loop {
+            if let Some(e) = b.poll().pop() {
+                break e.expect("an entry");
+            }
+            a.domain.progress();
+            until.check(|| "no entry at the target".into());
+        };
+        assert_eq!((c.data, c.len), (7, 8), "cma {cma}");
+    }
+}
+
 fn atomic<'a>(to: Addr, order: Order, iovs: [&'a [UserSeg]; 3], places: &'a [RemoteSeg]) -> AtomicArgs<'a> {
     let [operands, comparands, results] = iovs;
     AtomicArgs {
@@ -386,23 +409,6 @@ fn what_waits_for_a_peer_that_ends_fails_with_its_name() {
     let failed: Vec<usize> = got.iter().filter_map(|e| e.as_ref().err()).map(|e| e.c.ctx.0).collect();
     assert!(failed.is_sorted() && got.iter().all(|e| e.as_ref().err().is_none_or(|e| e.peer == Some(name))), "{got:?}");
     assert!(a.domain.rma(a.ep, &rma(to, true, &iov, &place, 1)).is_err());
-}
-
-#[test]
-fn a_fence_waits_for_what_came_before() {
-    let _dog = watchdog("fence", 30);
-    let (mut a, mut b, to) = pair(false);
-    let mut theirs = vec![0u8; 8];
-    let memory = region(&mut theirs, all_rights());
-    b.domain.mr_register(Some(1), memory).expect("registered");
-    let mut ours = [1u8; 8];
-    let (iov, place) = ([seg(&mut ours)], [RemoteSeg { addr: 0, len: 8, key: 1 }]);
-    a.domain.rma(a.ep, &rma(to, true, &iov, &place, 1)).expect("write");
-    let fenced = RmaArgs { flags: Some(OpFlags::COMPLETION | OpFlags::FENCE), ..rma(to, false, &iov, &place, 2) };
-    assert_eq!(a.domain.rma(a.ep, &fenced), Err(Error::Again));
-    one(&mut a, &mut b).expect("written");
-    a.domain.rma(a.ep, &fenced).expect("the fence is open");
-    one(&mut a, &mut b).expect("read");
 }
 
 /// Many operations of all kinds at once, both ways, among messages; the bytes of each slot are those of its last write.
