@@ -274,7 +274,7 @@ impl Worker {
                 None => Node::open(&lane.config(&config), lane == Lane::Chosen),
                 Some(iface) => Node::open(&far(&lane.config(&config), iface.as_deref()), lane == Lane::Chosen),
             };
-            let mut node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
+            let mut node = opened?;
             node.until(self.remote.clone());
             names.push(node.name().map_err(|e| e.to_string())?);
             self.open.push(Open { lane, node, to: Addr::UNSPEC });
