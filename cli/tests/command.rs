@@ -123,6 +123,7 @@ fn explain_shows_the_table_of_this_environment() {
     let (out, said, told) = run(rustmx(&["explain"]));
     assert!(out.status.success() && told.is_empty(), "{told}");
     assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
+    assert!(said.contains("632 ns for 232, modelled"), "what nobody measured here: {said}");
     assert!(
         said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
         "{said}"
