@@ -137,10 +137,12 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
         return says;
     }
     if let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
-        says.push(format!(
-            "/proc/sys/kernel/yama/ptrace_scope is {}: anything but 0 keeps ranks out of each other's memory",
-            scope.trim()
-        ));
+        says.push(match scope.trim() {
+            "1" => "/proc/sys/kernel/yama/ptrace_scope is 1: ranks let in only children of their own parent; a launcher that starts each by a \
+                    script of its own keeps them apart (`exec` in the script helps), and so does process 1 as a parent"
+                .into(),
+            scope => format!("/proc/sys/kernel/yama/ptrace_scope is {scope}: 2 and 3 keep ranks out of each other's memory"),
+        });
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(mode) = status.lines().find_map(|l| l.strip_prefix("Seccomp:")).map(str::trim).filter(|m| *m != "0") {
