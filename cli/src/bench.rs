@@ -220,7 +220,7 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
 /// A bar of so many steps.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {msg}  {eta} left") {
         bar.set_style(style);
     }
     bar

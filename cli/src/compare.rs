@@ -3,7 +3,7 @@
 use crate::bench::{Asked, measure};
 use crate::kind::{Kind, Lane, State};
 use crate::results::Results;
-use crate::{Failure, environment, heap, listen, network, page, partner, report};
+use crate::{Failure, environment, heap, listen, network, output, page, partner, report};
 use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
 use rustmx::select::model::Memory;
@@ -114,12 +114,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             options.max()
         ));
     }
+    options.html.as_deref().map_or(Ok(()), |path| output::can_write(path, "--html"))?;
     let rounds = if options.quick { 5 } else { 15 };
     if options.is_far() {
         return tell(options, far(options, &sizes, rounds, &config)?);
     }
     let heap = heap::find(options.heap.as_deref())?;
     let (kinds, quick) = (kinds(options), options.quick);
+    if !sizes.iter().any(|size| kinds.iter().any(|kind| wanted(Lane::Chosen, *kind, *size))) {
+        return Err(format!("messages of at most {INJECT_MAX} bytes never go through exported memory; choose a larger --max"));
+    }
     let asked = Asked { sizes: &sizes, kinds, rounds, patience: None, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
     let mut results = measure(&asked, &config)?;
     for kind in results.kinds() {
@@ -157,17 +161,17 @@ fn far(options: &Options, sizes: &[usize], rounds: usize, config: &Config) -> Re
 
 /// Shows, and writes the page if one is wanted.
 fn tell(options: &Options, results: Results) -> Result<(), Failure> {
-    if let Some(path) = &options.html {
-        let text = page::html(&results)?;
-        std::fs::write(path, text)
-            .map_err(|e| format!("cannot write {} ({e}); choose another file for --html", path.display()))?;
-    }
+    // What took minutes is shown also if there is no room for the page.
+    let written = options.html.as_deref().map_or(Ok(()), |path| {
+        let fail = |e| format!("cannot write {} ({e}); choose another file for --html", path.display());
+        std::fs::write(path, page::html(&results)?).map_err(fail)
+    });
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&results).map_err(|e| e.to_string())?);
+        output::say_json(&results)?;
     } else {
-        print!("{}", report::text(&results));
+        output::say(&report::text(&results))?;
     }
-    Ok(())
+    written
 }
 
 /// Crossovers of ways, what rules cost, and how the provider's own choice compares with what could be.

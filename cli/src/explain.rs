@@ -5,7 +5,7 @@ use crate::far::Network;
 use crate::kind::Lane;
 use crate::partner::Partner;
 use crate::rows::{self, Table};
-use crate::{Failure, environment};
+use crate::{Failure, environment, output};
 use rustmx::Config;
 use rustmx::config::force::Way;
 use rustmx::select::engines::{self, EngineUse};
@@ -13,6 +13,7 @@ use rustmx::select::profile::Standing;
 use rustmx::select::{Selection, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
+use std::fmt;
 use std::path::PathBuf;
 
 /// Command line.
@@ -97,6 +98,8 @@ struct Explanation {
     settings: Vec<String>,
     ignored: Vec<String>,
     profile: Told,
+    /// Whether the table holds for peers of this host, or they are reached as if they were on another one.
+    shared_memory: bool,
     #[serde(flatten)]
     table: Table,
     ways: Vec<Carrier>,
@@ -134,10 +137,12 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
         return says;
     }
     if let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
-        says.push(format!(
-            "/proc/sys/kernel/yama/ptrace_scope is {}: anything but 0 keeps ranks out of each other's memory",
-            scope.trim()
-        ));
+        says.push(match scope.trim() {
+            "1" => "/proc/sys/kernel/yama/ptrace_scope is 1: ranks let in only children of their own parent; a launcher that starts each by a \
+                    script of its own keeps them apart (`exec` in the script helps), and so does process 1 as a parent"
+                .into(),
+            scope => format!("/proc/sys/kernel/yama/ptrace_scope is {scope}: 2 and 3 keep ranks out of each other's memory"),
+        });
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(mode) = status.lines().find_map(|l| l.strip_prefix("Seccomp:")).map(str::trim).filter(|m| *m != "0") {
@@ -162,39 +167,49 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let engines = engines::uses(&config, None).map(engine).into();
     let (on, says) = rustmx::lending(&config);
     let lending = Lending { on, says };
+    let mut kernel = ask_kernel()?;
+    if config.cma != 0 {
+        kernel.says.push("FI_RUSTMX_CMA=never: it copies no message, whatever it allows".into());
+    }
     let explanation = Explanation {
         settings,
         ignored,
         profile: Told::of(&standing),
+        shared_memory: config.shm != 0,
         table,
         ways,
-        kernel: ask_kernel()?,
+        kernel,
         network,
         engines,
         lending,
     };
     if options.json {
-        let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
-        println!("{text}");
-        return Ok(());
+        return output::say_json(&explanation);
     }
     for what in &explanation.ignored {
         eprintln!("rustmx: {what}");
     }
-    if !explanation.settings.is_empty() {
-        println!("Settings: {}\n", explanation.settings.join(" "));
+    output::say(&explanation.to_string())
+}
+
+/// As people read it.
+impl fmt::Display for Explanation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.settings.is_empty() {
+            writeln!(out, "Settings: {}\n", self.settings.join(" "))?;
+        }
+        writeln!(out, "Profile: {}\n", self.profile.says)?;
+        match self.shared_memory {
+            true => writeln!(out, "Messages by size in bytes:\n{}", self.table)?,
+            false => writeln!(out, "Messages within this host go as those to other hosts (FI_RUSTMX_SHM=no)\n")?,
+        }
+        writeln!(out, "Messages to other hosts:\n{}", self.network)?;
+        writeln!(out, "Beside memcpy, messages are copied by:")?;
+        for Engine { engine, from, why, .. } in &self.engines {
+            writeln!(out, "  {engine}: {} ({why})", from.map_or("off".into(), |from| format!("from {from} bytes on")))?;
+        }
+        writeln!(out, "\nMemory that peers map: {}\n", self.lending.says)?;
+        writeln!(out, "Two processes of this user:")?;
+        self.kernel.says.iter().try_for_each(|what| writeln!(out, "  {what}"))
     }
-    println!("Profile: {}\n", explanation.profile.says);
-    println!("Messages by size in bytes:\n{}", explanation.table);
-    println!("Messages to other hosts:\n{}", explanation.network);
-    println!("Beside memcpy, messages are copied by:");
-    for Engine { engine, from, why, .. } in &explanation.engines {
-        println!("  {engine}: {} ({why})", from.map_or("off".into(), |from| format!("from {from} bytes on")));
-    }
-    println!("\nMemory that peers map: {}\n", explanation.lending.says);
-    println!("Two processes of this user:");
-    for what in &explanation.kernel.says {
-        println!("  {what}");
-    }
-    Ok(())
 }

@@ -93,28 +93,37 @@ struct Address {
 #[derive(Serialize)]
 pub(crate) struct Network {
     addresses: Vec<Address>,
+    /// Why there are none.
+    unreachable: Option<String>,
     tables: Vec<Table>,
 }
 
 impl Network {
     /// Of a configuration and the profile in force, if one is. Opens an endpoint to see where it is reached.
     pub fn of(config: &Config, standing: &Standing) -> Network {
+        if config.tcp == 0 {
+            return Network { addresses: Vec::new(), unreachable: Some("FI_RUSTMX_TCP=no".into()), tables: Vec::new() };
+        }
         let all = tables(config, standing);
         let table = |table: &FarTable| {
             let model = table.link.as_ref().and_then(|link| standing.profile()?.link(link));
             Table::of(table.link.as_deref(), &table.selection, model, config)
         };
-        let told = Node::open(config, false).map_or(Vec::new(), |node| node.addresses());
+        let (told, why) = match Node::open(config, false) {
+            Ok(node) => (node.addresses(), node.warnings().join("; ")),
+            Err(why) => (Vec::new(), why),
+        };
         let address = |Told { ip, interface, why, .. }| Address { ip: ip.to_string(), interface, why };
-        Network { addresses: told.into_iter().map(address).collect(), tables: all.iter().map(table).collect() }
+        let unreachable = told.is_empty().then_some(why);
+        Network { addresses: told.into_iter().map(address).collect(), unreachable, tables: all.iter().map(table).collect() }
     }
 }
 
 /// As people read it.
 impl fmt::Display for Network {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.addresses.is_empty() {
-            writeln!(out, "  other hosts do not reach this one (FI_RUSTMX_TCP, FI_RUSTMX_IFACE)")?;
+        if let Some(why) = &self.unreachable {
+            writeln!(out, "  other hosts do not reach this one: {why}")?;
         }
         for Address { ip, interface, why } in &self.addresses {
             let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));

@@ -18,6 +18,7 @@
 //! | `network.rs`, `listen.rs` | measuring a link; doing the other host's part of it |
 //! | `figures.rs` | medians, crossovers, regret: arithmetic only |
 //! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
+//! | `output.rs` | standard output and files, which may be full |
 
 mod bench;
 mod compare;
@@ -31,6 +32,7 @@ mod limit;
 mod listen;
 mod network;
 mod node;
+mod output;
 mod page;
 mod partner;
 mod raw;

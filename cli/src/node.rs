@@ -5,14 +5,15 @@
 use crate::Failure;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use rustmx::domain::Told;
+use rustmx::log::{LogLevel, LogSink, LogSubsystem};
 use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
 use rustmx::{
     Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
     UserCtx, UserSeg,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory that is never freed: the engine may be told of it without a thought about when its operations end.
 #[derive(Clone, Copy)]
@@ -92,6 +93,32 @@ impl Buffer {
     }
 }
 
+/// The engine's warnings while an endpoint opens: its errors are words for programs, these are sentences for users.
+struct Warnings(Mutex<Option<Vec<String>>>);
+
+impl Warnings {
+    fn keep(&self, text: &str) {
+        if let Some(kept) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            kept.push(text.into());
+        }
+    }
+
+    /// Those so far; none are kept from then on.
+    fn end(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+}
+
+impl LogSink for Warnings {
+    fn enabled(&self, level: LogLevel, _: LogSubsystem) -> bool {
+        level == LogLevel::Warn
+    }
+
+    fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+        self.keep(text);
+    }
+}
+
 /// The endpoint, and what it is bound to.
 pub(crate) struct Node {
     domain: Domain,
@@ -100,15 +127,31 @@ pub(crate) struct Node {
     av: Arc<AddressVector>,
     /// Set by somebody else: nothing more will come.
     end: Option<Arc<AtomicBool>>,
+    /// What it warned of as it opened.
+    warnings: Vec<String>,
 }
 
 impl Node {
     /// An endpoint that sends as `config` says; if wanted, by the profile in force.
-    pub fn open(config: &Config, profile: bool) -> Result<Node, Error> {
+    ///
+    /// # Errors
+    /// Why there is none, and what helps.
+    pub fn open(config: &Config, profile: bool) -> Result<Node, Failure> {
+        let warnings = Arc::new(Warnings(Mutex::new(Some(Vec::new()))));
+        let opened = Node::with_log(config, profile, Log::new(warnings.clone()));
+        let said = warnings.end();
+        match opened {
+            Ok(node) => Ok(Node { warnings: said, ..node }),
+            Err(e) if said.is_empty() => Err(format!("cannot open an endpoint ({e})")),
+            Err(_) => Err(format!("cannot open an endpoint: {}", said.join("; "))),
+        }
+    }
+
+    fn with_log(config: &Config, profile: bool, log: Log) -> Result<Node, Error> {
         // A poll that gives its core away would measure the scheduler.
         let config = Config { yield_when_idle: 1, explain: 0, stats: 0, ..config.clone() };
         let profiles = if profile { Profiles::new(|_| {}) } else { Profiles::off() };
-        let mut domain = Domain::new(Arc::new(config), Log::silent()).with_profiles(Arc::new(profiles));
+        let mut domain = Domain::new(Arc::new(config), log).with_profiles(Arc::new(profiles));
         let cq = domain.cq_open();
         let flags = OpFlags::COMPLETION;
         let attr = EpAttr {
@@ -126,7 +169,7 @@ impl Node {
         domain.ep_bind_av(ep, av.clone())?;
         domain.ep_bind_cq(ep, cq, true, true, true)?;
         domain.ep_enable(ep)?;
-        Ok(Node { domain, ep, cq, av, end: None })
+        Ok(Node { domain, ep, cq, av, end: None, warnings: Vec::new() })
     }
 
     /// Its name, for [`knows`](Self::knows) of the other one.
@@ -146,6 +189,11 @@ impl Node {
     /// Where other hosts reach it, and why there.
     pub fn addresses(&self) -> Vec<Told> {
         self.domain.ep_addresses(self.ep).unwrap_or_default()
+    }
+
+    /// What it warned of as it opened.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// A handle for the endpoint of a name.

@@ -5,7 +5,9 @@ use crate::figures::Regret;
 use crate::kind::{Kind, Lane};
 use crate::report::{basics, best, limit_in_words, percent, step, time};
 use crate::results::{Cell, LIMIT, LinkRun, Results};
+use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
+use plotters_backend::{BackendCoord, DrawingErrorKind};
 use rustmx::config::show_bytes;
 use std::fmt::Write;
 
@@ -13,7 +15,9 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;mar
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem}h3{font-size:1.05rem}table{border-collapse:collapse;margin:1rem 0;font-size:.87rem}\
 td,th{padding:.2rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
 .best{font-weight:600;background:#e8f4e8}.warn{border-left:4px solid #c60;padding:.3rem .8rem;background:#fff4e5}svg{max-width:100%;height:auto}\
-.wide{overflow-x:auto}";
+.wide{overflow-x:auto}\
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}td,th{border-color:#444}.best{background:#1d3d22}\
+.warn{background:#3d2c10}svg{border-radius:4px}}";
 
 const COLOURS: [RGBColor; 10] = [
     RGBColor(68, 119, 170),
@@ -27,6 +31,45 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(190, 140, 90),
     RGBColor(120, 120, 120),
 ];
+
+/// A point of a line. Lines differ in its form, too, for who does not see their colours apart.
+struct Mark<C> {
+    at: C,
+    /// Which line.
+    line: usize,
+    colour: RGBColor,
+}
+
+impl<'a, C: 'a> PointCollection<'a, C> for &'a Mark<C> {
+    type Point = &'a C;
+    type IntoIter = std::iter::Once<&'a C>;
+
+    fn point_iter(self) -> Self::IntoIter {
+        std::iter::once(&self.at)
+    }
+}
+
+impl<C, B: DrawingBackend> Drawable<B> for Mark<C> {
+    fn draw<I: Iterator<Item = BackendCoord>>(
+        &self,
+        mut places: I,
+        to: &mut B,
+        _: (u32, u32),
+    ) -> Result<(), DrawingErrorKind<B::ErrorType>> {
+        let Some((x, y)) = places.next() else { return Ok(()) };
+        let (full, thin) = (self.colour.filled(), self.colour.stroke_width(2));
+        match self.line % 5 {
+            0 => to.draw_circle((x, y), 3, &full, true),
+            1 => to.draw_rect((x - 3, y - 3), (x + 3, y + 3), &full, true),
+            2 => to.fill_polygon([(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], &full),
+            3 => {
+                to.draw_line((x - 4, y - 4), (x + 4, y + 4), &thin)?;
+                to.draw_line((x - 4, y + 4), (x + 4, y - 4), &thin)
+            }
+            _ => to.draw_circle((x, y), 5, &thin, false),
+        }
+    }
+}
 
 /// What a plot shows of a message.
 #[derive(Clone, Copy)]
@@ -233,13 +276,14 @@ fn plot(results: &Results, kind: Kind, axis: Axis) -> Result<String, Box<dyn std
             .y_label_formatter(&value)
             .light_line_style(RGBColor(240, 240, 240))
             .draw()?;
-        for ((name, line), colour) in lines.iter().zip(COLOURS).filter(|((_, line), _)| !line.is_empty()) {
+        for (i, ((name, line), colour)) in lines.iter().zip(COLOURS).enumerate().filter(|(_, ((_, line), _))| !line.is_empty()) {
             let at = |(size, ns): &(usize, f64)| (*size as f64, axis.value(*size, *ns));
-            chart
-                .draw_series(LineSeries::new(line.iter().map(at), colour.stroke_width(2)))?
-                .label(*name)
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(3)));
-            chart.draw_series(line.iter().map(at).map(|p| Circle::new(p, 3, colour.filled())))?;
+            let key = move |(x, y)| {
+                let line = PathElement::new(vec![(0, 0), (18, 0)], colour.stroke_width(3));
+                EmptyElement::at((x, y)) + line + Mark { at: (9, 0), line: i, colour }
+            };
+            chart.draw_series(LineSeries::new(line.iter().map(at), colour.stroke_width(2)))?.label(*name).legend(key);
+            chart.draw_series(line.iter().map(at).map(|at| Mark { at, line: i, colour }))?;
         }
         chart
             .configure_series_labels()

@@ -3,6 +3,7 @@
 use crate::report::time;
 use rustmx::Config;
 use rustmx::select::model::{Case, Memory, Source};
+use rustmx::select::network::RowCost;
 use rustmx::select::{Origin, Selection, Tuned, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub(crate) struct Row {
     by: &'static str,
     /// What was measured; empty without a profile.
     cost: Vec<Cost>,
+    /// What such messages take on the machine that the shipped table was made for, if nothing was measured here.
+    modelled: Option<Modelled>,
     #[serde(skip)]
     row: rustmx::select::Row,
 }
@@ -40,6 +43,21 @@ struct Cost {
     to_ns: f64,
     /// The wider spread of the two.
     spread: f64,
+}
+
+/// Modelled times of a row's way, one way, in nanoseconds.
+#[derive(Serialize)]
+struct Modelled {
+    from: usize,
+    from_ns: f64,
+    to: usize,
+    to_ns: f64,
+}
+
+impl From<RowCost> for Modelled {
+    fn from(RowCost { from: (from, from_ns), to: (to, to_ns), .. }: RowCost) -> Modelled {
+        Modelled { from, from_ns, to, to_ns }
+    }
 }
 
 /// From when on both copy, where a row lets them.
@@ -71,17 +89,22 @@ pub(crate) struct Habit {
 pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     let selection = Selection::tuned(config, record_max(config), tuned);
     let worth = selection.worth();
-    let row = |r: &rustmx::select::Row| Row {
-        from: r.from,
-        to: (r.up_to != MAX_MSG).then_some(r.up_to),
-        protocol: r.proto.name(),
-        way: r.way().name(),
-        how: r.what(),
-        lent: r.lent,
-        forced: r.is_forced(),
-        by: r.origin.name(),
-        cost: tuned.map_or(Vec::new(), |tuned| costs(r, tuned, worth.ns)),
-        row: *r,
+    let row = |r: &rustmx::select::Row| {
+        let cost = tuned.map_or(Vec::new(), |tuned| costs(r, tuned, worth.ns));
+        let modelled = RowCost::here(r, &selection, None).filter(|_| cost.is_empty()).map(Modelled::from);
+        Row {
+            from: r.from,
+            to: (r.up_to != MAX_MSG).then_some(r.up_to),
+            protocol: r.proto.name(),
+            way: r.way().name(),
+            how: r.what(),
+            lent: r.lent,
+            forced: r.is_forced(),
+            by: r.origin.name(),
+            cost,
+            modelled,
+            row: *r,
+        }
     };
     let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name() };
     let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
@@ -110,6 +133,9 @@ impl fmt::Display for Table {
         let by = |by: &str| if by == Origin::Shipped.name() && !measured { String::new() } else { format!(" ({by})") };
         for r in &self.table {
             writeln!(out, "{} {:<8} {}{}", r.row.sizes(), r.protocol, r.how, by(r.by))?;
+            if let Some(Modelled { from, from_ns, to, to_ns }) = r.modelled {
+                writeln!(out, "{:30} {} for {from} bytes, {} for {to}, modelled", "", time(from_ns), time(to_ns))?;
+            }
             for c in &r.cost {
                 let (from, to) = (time(c.from_ns), time(c.to_ns));
                 let spread = c.spread * 100.0;

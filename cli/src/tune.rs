@@ -7,7 +7,7 @@ use crate::kind::{Kind, Lane, State, WAYS};
 use crate::report::{percent, time};
 use crate::results::{Cell, Costs, Results};
 use crate::rows::{self, Table};
-use crate::{Failure, environment, far, heap, network, partner, report};
+use crate::{Failure, environment, far, heap, network, output, partner, report};
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
@@ -140,9 +140,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let at = path.as_deref().filter(|_| saved.is_ok());
     let report = Report { saved: at, table, undecided, link: loopback.shown, results: &results };
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
+        output::say_json(&report)?;
     } else {
-        print!("{}", text(&report));
+        output::say(&text(&report))?;
     }
     saved
 }
@@ -219,9 +219,9 @@ fn run_link(options: &Options, place: (&Config, Option<&Path>), standing: &Stand
     let at = path.filter(|_| saved.is_ok());
     if options.json {
         let told = serde_json::json!({ "saved": at, "link": shown });
-        println!("{}", serde_json::to_string_pretty(&told).map_err(|e| e.to_string())?);
+        output::say_json(&told)?;
     } else {
-        print!("{}{}", link_text(&shown), saved_text(at));
+        output::say(&format!("{}{}", link_text(&shown), saved_text(at)))?;
     }
     saved
 }

@@ -70,6 +70,8 @@ fn number<T: std::str::FromStr>(word: Option<&str>) -> Result<T, Failure> {
 }
 
 fn probe() -> Result<(), Failure> {
+    // As an endpoint does.
+    rustmx::sys::tracer::let_siblings_in();
     let word = Box::new(std::process::id());
     say(&format!("{} {}", std::process::id(), std::ptr::from_ref::<u32>(&word).addr()))?;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -274,7 +276,7 @@ impl Worker {
                 None => Node::open(&lane.config(&config), lane == Lane::Chosen),
                 Some(iface) => Node::open(&far(&lane.config(&config), iface.as_deref()), lane == Lane::Chosen),
             };
-            let mut node = opened.map_err(|e| format!("cannot open an endpoint ({e})"))?;
+            let mut node = opened?;
             node.until(self.remote.clone());
             names.push(node.name().map_err(|e| e.to_string())?);
             self.open.push(Open { lane, node, to: Addr::UNSPEC });

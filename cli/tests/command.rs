@@ -52,11 +52,78 @@ fn every_command_has_help_and_exit_codes() {
     assert!(told.contains("no power of two") && told.contains("larger --max"), "{told}");
 }
 
+/// A full disk, a reader that has enough, a page that cannot be written: each is told in a sentence, before anything takes minutes.
+#[test]
+fn output_that_cannot_be_written_is_told() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("Linux has it"));
+    for args in [&["explain"][..], &["explain", "--json"]] {
+        let mut command = rustmx(args);
+        command.stdout(full());
+        let (out, _, told) = run(command);
+        assert!(out.status.code() == Some(1) && told.contains("cannot write to standard output"), "{:?} {told}", out.status);
+    }
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = rustmx(&["explain"]);
+    command.stdout(writer);
+    let (out, _, told) = run(command);
+    assert!(out.status.success() && told.is_empty(), "who reads only the beginning has what he wants: {told}");
+    for bad in ["/nonsense/page.html", env!("CARGO_TARGET_TMPDIR")] {
+        let (out, said, told) = run(rustmx(&["compare", "--html", bad]));
+        assert_eq!((out.status.code(), said.as_str()), (Some(1), ""));
+        assert!(told.contains("choose another file for --html"), "{told}");
+    }
+}
+
+#[test]
+fn what_no_message_would_be_measured_of_is_told() {
+    let (out, _, told) = run(rustmx(&["compare", "--memory", "exported", "--max", "128"]));
+    assert!(out.status.code() == Some(1) && told.contains("choose a larger --max"), "{told}");
+}
+
+/// Parameters with which no endpoint opens are told by their names, whoever needs the endpoint.
+#[test]
+fn why_no_endpoint_opens_is_told() {
+    for (name, value, why) in [
+        ("FI_RUSTMX_IFACE", "none-such0", "no such interface or address is up; there are "),
+        ("FI_RUSTMX_AUTH_KEY", "short", "16"),
+        ("FI_RUSTMX_AUTH_KEY_FILE", "/nonsense", "there is no such file"),
+        ("FI_RUSTMX_REQUIRE_KEY", "1", "FI_RUSTMX_AUTH_KEY"),
+    ] {
+        let mut command = rustmx(&["explain", "--json"]);
+        command.env(name, value);
+        let (out, said, told) = run(command);
+        assert!(out.status.success(), "{told}");
+        let all: Value = serde_json::from_str(&said).expect("JSON");
+        let network = &all["network"];
+        assert_eq!(network["addresses"], Value::Array(Vec::new()));
+        let said = network["unreachable"].as_str().expect("a sentence");
+        assert!(said.contains(name) && said.contains(why), "{said}");
+        if cores() < 2 {
+            continue;
+        }
+        let mut command = rustmx(&["compare", "--quick", "--max", "8"]);
+        command.env(name, value);
+        let (out, _, told) = run(command);
+        assert!(out.status.code() == Some(1) && told.contains(name) && told.contains(why), "{told}");
+    }
+    let mut command = rustmx(&["explain"]);
+    command.env("FI_RUSTMX_TCP", "no").env("FI_RUSTMX_SHM", "no").env("FI_RUSTMX_CMA", "never");
+    let (_, said, _) = run(command);
+    for words in
+        ["do not reach this one: FI_RUSTMX_TCP=no", "go as those to other hosts (FI_RUSTMX_SHM=no)", "FI_RUSTMX_CMA=never: "]
+    {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!said.contains("0 .. 232      inline"), "tables of what cannot be: {said}");
+}
+
 #[test]
 fn explain_shows_the_table_of_this_environment() {
     let (out, said, told) = run(rustmx(&["explain"]));
     assert!(out.status.success() && told.is_empty(), "{told}");
     assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
+    assert!(said.contains("632 ns for 232, modelled"), "what nobody measured here: {said}");
     assert!(
         said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
         "{said}"
@@ -167,6 +234,8 @@ fn a_page_and_numbers_of_a_short_comparison() {
         "needs the network"
     );
     assert!(!html.contains("https://") && !html.contains("<script"), "needs the network");
+    // Points of several forms: not only colours tell lines apart.
+    assert!(["<circle", "<rect", "<polygon", "<line"].iter().all(|form| html.contains(form)));
     for way in ways[..if kernel { 6 } else { 4 }].iter().chain(&["memcpy"]) {
         // In each of four plots as a legend, and in each of two tables as a heading.
         assert!(html.matches(&format!("<th>{way}</th>")).count() == 2, "{way}");

@@ -252,6 +252,7 @@ impl Param {
             (Kind::Bool, _) => "yes or no".into(),
             (Kind::Choice(words), _) => words.join(", "),
             (Kind::Text(words), _) => words.into(),
+            (Kind::Millis, Some((min, max))) => format!("{min} to {max} milliseconds"),
             (_, limits) => limits.map_or(String::new(), |(min, max)| format!("{min} to {max}")),
         }
     }
@@ -383,6 +384,8 @@ mod tests {
         let mut c = Config::default();
         param("ring_size").parse_into(&mut c, "64k").expect("64k");
         assert_eq!(c.ring_size, 65536);
+        let why = param("peer_timeout").parse_into(&mut c, "4s").expect_err("a unit of its own");
+        assert!(why.contains("allowed: 3000 to 3600000 milliseconds"), "{why}");
         for bad in ["1", "99g", "x", "", "-1", "12kk", "18446744073709551615g"] {
             assert!(param("ring_size").parse_into(&mut c, bad).is_err(), "{bad}");
             assert!(!c.says("ring_size"), "{bad}");

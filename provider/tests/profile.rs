@@ -58,6 +58,9 @@ fn messages_go_as_the_profile_says() {
     }
     let stats = a.stats();
     assert_eq!((stats.inline, stats.stream, stats.sent), (1, 4, 5));
+    let told = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    let stream = told.lines().find(|l| l.contains(" same host ") && l.contains(" stream ")).expect("a row");
+    assert!(stream.contains("; 0.1 us for ") && stream.ends_with(", measured (profile)"), "{told}");
 }
 
 /// The link by which peers are reached decides which table their messages go by.

@@ -10,9 +10,8 @@ use crate::log::Log;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::{Addresses, Name};
 use crate::shm::{bell, segment};
-use crate::sys::interfaces;
 use crate::sys::wake::Wake;
-use crate::sys::{host, memfd};
+use crate::sys::{host, interfaces, memfd, tracer};
 use crate::transport::local::Local;
 use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
@@ -34,8 +33,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// For a configuration.
+    /// For a configuration. If the kernel may copy, this process's siblings may from now on read and write its memory.
     pub fn new(config: &Config, log: Log) -> Machine {
+        if config.cma == 0 && config.shm != 0 {
+            tracer::let_siblings_in();
+        }
         Machine {
             shm: config.shm != 0,
             oversight: Oversight::Monitored,

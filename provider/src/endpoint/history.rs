@@ -37,8 +37,9 @@ struct Went {
     sizes: (usize, usize),
     way: &'static str,
     what: String,
-    /// Of messages to other hosts, and by which link they go, if that was measured.
+    /// What such messages take one way.
     cost: Option<RowCost>,
+    /// Of messages to other hosts: by which link they go, if that was measured.
     link: Option<String>,
     origin: Origin,
     tally: Tally,
@@ -118,12 +119,13 @@ impl Endpoint {
     /// What went by a table to some peers.
     fn rows<'a>(&'a self, group: &'static str, peers: &[&'a Peer], table: &Selection, link: Option<&str>, all: &mut Vec<Went>) {
         let sum = |of: &dyn Fn(&Peer) -> Tally| peers.iter().fold(Tally::default(), |sum, p| sum.plus(of(p)));
-        let profile = self.profiles.standing(&self.config, &self.log).profile();
-        let model = link.and_then(|link| profile?.link(link));
+        let standing = self.profiles.standing(&self.config, &self.log);
+        let model = link.and_then(|link| standing.profile()?.link(link));
         for (at, row) in table.rows().iter().enumerate() {
             let (what, cost) = match group {
                 FAR => (row.what_far(self.config.tcp_window), RowCost::of(row, model)),
-                _ => (row.what().into(), None),
+                SELF => (row.what().into(), None),
+                _ => (row.what().into(), RowCost::here(row, table, standing.tuned())),
             };
             let (sizes, way, tally) = ((row.from, row.up_to), row.proto.name(), sum(&|p| p.tally.of_row(at)));
             let link = link.map(String::from);

@@ -15,6 +15,8 @@
 //! | `plan.rs` | how an operation would go, and why |
 //! | `tally.rs`, `explain.rs`, `history.rs`, `circumstances.rs` | what went which way to a peer; why; both told at the end, with what else decided |
 //! | `report.rs` | the one place where operations become completions |
+//! | `lend.rs` | memory that peers may map, and what they let us map |
+//! | `crowd.rs` | whether ranks outnumber the cores they share |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
 //! Everything is `&mut self`: the lock, if there is one, is around the domain. Completions go to queues that the

@@ -11,12 +11,14 @@
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
 //! | `habit.rs` | of lent memory, where the better way depends on who has the source in his cache |
+//! | `here.rs` | what messages within this host cost, to be told |
 //! | `network.rs` | the same for peers on other hosts: a table for each link |
 //! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
 
 pub mod engines;
 pub mod habit;
+mod here;
 pub mod model;
 pub mod network;
 mod plan;

@@ -98,7 +98,7 @@ pub struct RowCost {
     pub from: (usize, f64),
     /// The longest.
     pub to: (usize, f64),
-    /// Whether it was measured on this link; else it follows from [`LinkCosts::SHIPPED`].
+    /// Whether it was measured, of other hosts on this very link; else it follows from [`LinkCosts::SHIPPED`], or the lines of `here.rs`.
     pub measured: bool,
 }
 

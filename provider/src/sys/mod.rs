@@ -19,6 +19,7 @@ pub mod socket;
 pub mod tcp;
 pub mod thread;
 pub mod timer;
+pub mod tracer;
 pub mod uring;
 pub mod userfault;
 pub mod wake;

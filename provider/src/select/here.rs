@@ -1,0 +1,122 @@
+//! What messages to peers of the same host cost, to be told: measured points where a profile has them, else a straight line for each way.
+//! Nothing is chosen by the latter.
+
+use super::model::{Case, Memory, Source};
+use super::network::RowCost;
+use super::{Row, Selection, Tuned};
+use crate::config::force::Way;
+
+/// Bytes up to which modelled costs are told: beyond, caches decide.
+const MODELLED_TO: usize = 1 << 20;
+
+/// A message of `n` bytes takes `start + n * byte` nanoseconds from the call that sends it until its receiver has it.
+struct Line {
+    start: f64,
+    byte: f64,
+}
+
+/// The machine on which the shipped sizes were found (`docs/adr/0016-profile.md`): the geometric mean of sources that are reused and of ones that
+/// were rewritten, within a third from 256 bytes to [`MODELLED_TO`].
+fn shipped(way: Way) -> Line {
+    let (start, byte) = match way {
+        Way::Inline => (400.0, 1.0),
+        Way::Eager => (700.0, 0.165),
+        Way::Stream => (1_500.0, 0.115),
+        Way::Syscall | Way::Alone => (3_000.0, 0.115),
+        Way::Shared => (4_500.0, 0.054),
+        Way::Mapped | Way::MappedAlone => (1_500.0, 0.066),
+        Way::MappedShared => (2_000.0, 0.029),
+    };
+    Line { start, byte }
+}
+
+impl Line {
+    fn at(&self, size: usize) -> f64 {
+        self.start + size as f64 * self.byte
+    }
+}
+
+impl RowCost {
+    /// Of a row of `table`, which is one for peers of the same host; `tuned`: what was measured of them.
+    pub fn here(row: &Row, table: &Selection, tuned: Option<Tuned>) -> Option<RowCost> {
+        let worth = (!row.is_forced()).then_some(table.worth().ns);
+        if let Some(tuned) = tuned {
+            let memory = if row.lent { Memory::Exported } else { Memory::Private };
+            let case = Case { memory, worth, ..tuned.case };
+            let mean = |size| {
+                let each = |source: &Source| {
+                    let way = tuned.model.settled(case, row.way(), *source, size);
+                    Some(tuned.model.cost(case, way, *source, size)?.ns.ln())
+                };
+                let all: Option<Vec<f64>> = Source::ALL.iter().map(each).collect();
+                all.map(|all| (all.iter().sum::<f64>() / all.len() as f64).exp())
+            };
+            if let Some((first, last)) = tuned.model.range(case)
+                && let (from, to) = (row.from.max(first), row.up_to.min(last))
+                && from <= to
+                && let (Some(a), Some(b)) = (mean(from), mean(to))
+            {
+                return Some(RowCost { from: (from, a), to: (to, b), measured: true });
+            }
+        }
+        let to = row.up_to.min(MODELLED_TO);
+        let cost = |size| {
+            let together = shipped(row.way()).at(size);
+            // Where one side alone is not slow enough, it is not helped.
+            let alone = row.way().unshared().map(|way| (shipped(way).at(size), worth.map_or(0, |ns| ns[usize::from(row.lent)])));
+            alone.filter(|(ns, worth)| *ns < *worth as f64).map_or(together, |(ns, _)| ns)
+        };
+        (row.from <= to).then(|| RowCost { from: (row.from, cost(row.from)), to: (to, cost(to)), measured: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::select::model::{About, Curve, Model, Operation, PeerClass, Point};
+    use crate::select::record_max;
+
+    fn table(config: &Config) -> Selection {
+        Selection::new(config, record_max(config))
+    }
+
+    #[test]
+    fn every_row_has_a_cost_that_grows() {
+        let table = table(&Config::default());
+        for row in table.rows() {
+            let cost = RowCost::here(row, &table, None).expect("modelled");
+            assert!(!cost.measured && cost.from.0 == row.from && cost.to.0 == row.up_to.min(MODELLED_TO), "{cost:?}");
+            assert!(0.0 < cost.from.1 && cost.from.1 < cost.to.1, "{cost:?}");
+        }
+    }
+
+    #[test]
+    fn by_hand() {
+        let config = Config { share_worth: 1_000_000, ..Config::default() };
+        let ns = |config: &Config, size: usize| {
+            let table = table(config);
+            RowCost::here(&table.row(size), &table, None).expect("modelled").to.1
+        };
+        assert_eq!(ns(&config, 1 << 20), 3_000.0 + 0.115 * f64::from(1 << 20), "one side alone is quick enough");
+        assert_eq!(ns(&Config::default(), 1 << 20), 4_500.0 + 0.054 * f64::from(1 << 20));
+        assert_eq!(ns(&Config::default(), 200), 400.0 + 232.0);
+    }
+
+    #[test]
+    fn what_was_measured_goes_before_what_is_modelled() {
+        let mut model = Model::default();
+        for (source, ns) in [(Source::Reused, 100.0), (Source::Fresh, 400.0)] {
+            let about =
+                About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way: Way::Eager };
+            let points = [1 << 10, 16 << 10].map(|size| Point { size, ns, spread: 0.0 });
+            model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
+        }
+        let (table, tuned) = (table(&Config::default()), Tuned::messages(&model));
+        let of = |size| RowCost::here(&table.row(size), &table, Some(tuned)).expect("known");
+        let eager = of(1 << 10);
+        assert!(eager.measured && (eager.from.0, eager.to.0) == (1 << 10, 16 << 10), "{eager:?}");
+        assert!((eager.from.1 - 200.0).abs() < 1e-6, "the geometric mean: {eager:?}");
+        assert!(!of(1 << 20).measured, "of that way nothing was");
+    }
+}
