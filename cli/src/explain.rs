@@ -139,7 +139,8 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
     if let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
         says.push(match scope.trim() {
             "1" => "/proc/sys/kernel/yama/ptrace_scope is 1: ranks let in only children of their own parent; a launcher that starts each by a \
-                    script of its own keeps them apart (`exec` in the script helps), and so does process 1 as a parent"
+                    script of its own keeps them apart (`exec` in the script helps), and so does process 1 as a parent; \
+                    FI_RUSTMX_YAMA=any lets in all processes of this user"
                 .into(),
             scope => format!("/proc/sys/kernel/yama/ptrace_scope is {scope}: 2 and 3 keep ranks out of each other's memory"),
         });

@@ -20,12 +20,12 @@
 //! flood <lane> <bytes> <times>              as cell, with many messages under way                    "<ns of a message>"
 //! ```
 
-use crate::Failure;
 use crate::figures::median;
 use crate::kind::{Lane, State};
 use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
 use crate::raw::Raw;
+use crate::{Failure, environment};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
@@ -71,7 +71,7 @@ fn number<T: std::str::FromStr>(word: Option<&str>) -> Result<T, Failure> {
 
 fn probe() -> Result<(), Failure> {
     // As an endpoint does.
-    rustmx::sys::tracer::let_siblings_in();
+    rustmx::sys::tracer::let_in(rustmx::domain::let_in(&environment::read().0));
     let word = Box::new(std::process::id());
     say(&format!("{} {}", std::process::id(), std::ptr::from_ref::<u32>(&word).addr()))?;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -112,6 +112,8 @@ table! {
         share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
+        /// Who may copy out of and into this process's memory where Yama asks that (ptrace_scope is 1): launcher: the other children of its parent, and their own; any: every process of this user, as is needed where each rank has a script of its own for a parent, or process 1; none: nobody but its ancestors. What the program said of that before is replaced, but by none.
+        yama: Kind::Choice(&["launcher", "any", "none"]), 0, 0, 2;
         /// Whether messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send); never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.

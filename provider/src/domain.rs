@@ -64,7 +64,7 @@ pub use explain::{Movement, Plan, Telling, Told, lending};
 pub use sleep::Nap;
 
 use deferred::Deferred;
-pub use machine::Machine;
+pub use machine::{Machine, let_in};
 
 impl Domain {
     /// An empty domain.

@@ -11,7 +11,8 @@ use crate::mem::shared::SharedMem;
 use crate::peer::name::{Addresses, Name};
 use crate::shm::{bell, segment};
 use crate::sys::wake::Wake;
-use crate::sys::{host, interfaces, memfd, tracer};
+use crate::sys::tracer::{self, LetIn};
+use crate::sys::{host, interfaces, memfd};
 use crate::transport::local::Local;
 use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
@@ -32,11 +33,16 @@ pub struct Machine {
     log: Log,
 }
 
+/// Who may copy out of and into this process's memory.
+pub fn let_in(config: &Config) -> LetIn {
+    [LetIn::Launcher, LetIn::Any, LetIn::Nobody][config.yama as usize]
+}
+
 impl Machine {
-    /// For a configuration. If the kernel may copy, this process's siblings may from now on read and write its memory.
+    /// For a configuration. If the kernel may copy, those that the configuration names may from now on read and write this process's memory.
     pub fn new(config: &Config, log: Log) -> Machine {
         if config.cma == 0 && config.shm != 0 {
-            tracer::let_siblings_in();
+            tracer::let_in(let_in(config));
         }
         Machine {
             shm: config.shm != 0,
