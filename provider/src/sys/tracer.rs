@@ -4,7 +4,8 @@
 //! Ranks are children of their launcher, so each names its parent, and all of them are let in, but nobody else of this user. Only if the user asks for
 //! that (`FI_RUSTMX_YAMA=any`) everybody is.
 
-use rustix::process::{PTracer, Pid, getppid, set_ptracer};
+use rustix::process::{PTracer, Pid, set_ptracer};
+use std::os::unix::process::parent_id;
 
 /// Yama's setting; absent where there is no Yama.
 const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
@@ -35,7 +36,7 @@ fn to_name(who: LetIn, scope: &str, parent: Option<Pid>) -> Option<PTracer> {
 /// named only this one then.
 pub fn let_in(who: LetIn) {
     let scope = std::fs::read_to_string(SCOPE).unwrap_or_default();
-    if let Some(tracer) = to_name(who, &scope, getppid()) {
+    if let Some(tracer) = to_name(who, &scope, Pid::from_raw(parent_id() as i32)) {
         // Where it fails, peers see a refusal, and take another way.
         let _ = set_ptracer(tracer);
     }
