@@ -1,11 +1,12 @@
 //! What is lent, how, and until when.
 
 use super::common::process::alone;
-use super::common::{Deadline, Msg, Node, Want, all_ok, pattern, run, seg, watchdog};
+use super::common::{Deadline, Msg, Node, Want, acquaint, all_ok, pattern, run, seg, watchdog};
 use super::space::{self, FILE_PAGES, PAGE, Space};
-use super::{bytes, forced, message, pair};
+use super::{bytes, forced, message, node, pair};
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, ProtFlags};
+use rustmx::cache::Oversight;
 use rustmx::mem::shared::Backing;
 use rustmx::sys::memfd::{self, Mapping};
 use rustmx::{Config, Telling};
@@ -256,6 +257,54 @@ fn what_is_unmapped_is_recalled() {
         let open = std::fs::read_dir("/proc/self/fd").expect("fd").flatten();
         let left = open.filter_map(|e| std::fs::read_link(e.path()).ok()).filter(|to| to.to_string_lossy().contains("torture"));
         assert_eq!(left.count(), 0, "descriptors keep memory");
+    });
+}
+
+/// Every peer that maps it is told, whose ring is full as soon as there is room.
+#[test]
+fn all_who_map_it_are_told() {
+    let _dog = watchdog("all_told", 180);
+    alone("plain::all_who_map_it_are_told", || {
+        let (mut a, mut b) = pair(forced(), forced());
+        let mut c = node(forced(), Oversight::Monitored);
+        acquaint(&mut a, &mut c);
+        // More than there is room for behind messages in a full ring.
+        let files: Vec<OwnedFd> = (0..rustmx::wire::loan::MOST).map(|_| space::memfd(true)).collect();
+        let places: Vec<usize> = files.iter().enumerate().map(|(i, fd)| at(2 * i, 1, (fd, 0))).collect();
+        let mut into = vec![0; PAGE];
+        for here in &places {
+            until_mapped(&mut a, &mut b, *here, &mut into);
+            until_mapped(&mut a, &mut c, *here, &mut into);
+        }
+        assert_eq!(mappings(), 3 * files.len(), "ours and two peers'");
+        let (to_b, mut sent) = (a.knows(&b), 0);
+        while a.stats().ring_full == 0 {
+            a.send(Msg::new(to_b, 6), &mut [7; 8]).expect("send");
+            sent += 1;
+        }
+        places.iter().for_each(|here| space::unmap(*here, 1));
+        let until = Deadline::new(20);
+        while mappings() > files.len() {
+            a.domain.progress();
+            c.quiet(1);
+            until.check(|| format!("{} mappings are left", mappings()));
+        }
+        // Nothing was taken from that ring yet.
+        (0..100).for_each(|_| a.domain.progress());
+        assert_eq!(mappings(), files.len(), "those of one who was not told");
+        let mut little = vec![[0; 8]; sent];
+        little.iter_mut().for_each(|into| b.recv(Want::tag(6), into).expect("recv"));
+        let got = run(&mut [&mut a, &mut b], &[sent, sent]);
+        assert_eq!(all_ok(&got[0]) + all_ok(&got[1]), 2 * sent);
+        while mappings() > 0 {
+            a.quiet(1);
+            b.quiet(1);
+            until.check(|| "who had no room was never told".into());
+        }
+        // That is no end to it.
+        let here = at(0, 1, (&files[0], 0));
+        until_mapped(&mut a, &mut b, here, &mut into);
+        until_mapped(&mut a, &mut c, here, &mut into);
     });
 }
 
