@@ -64,6 +64,14 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
     }
 }
 
+/// Sockets that hold little: what is to be full of megabytes is, however much room the kernel would find that they deserve.
+fn narrow() -> [OwnedFd; 2] {
+    let [a, b] = sockets();
+    rustix::net::sockopt::set_socket_send_buffer_size(&a, 256 << 10).expect("SO_SNDBUF");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&b, 256 << 10).expect("SO_RCVBUF");
+    [a, b]
+}
+
 /// Sends memory until it comes out of registered buffers: it must come again for that. What was read of it.
 fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
     let limit = Limit::new();
@@ -107,7 +115,7 @@ fn memory_is_free_when_it_is_read_and_not_before() {
 }
 
 fn free_when_read(wanted: network::ZeroCopy, is_piece: bool) {
-    let [a, b] = sockets();
+    let [a, b] = narrow();
     let (mut outgoing, stream) = lender(a, wanted);
     let mut memory = vec![BEFORE; 12 << 20];
     prime(&mut outgoing, &stream, &b, &mut memory);
@@ -147,7 +155,7 @@ fn free_when_read(wanted: network::ZeroCopy, is_piece: bool) {
 #[test]
 fn who_is_given_up_sees_nothing_of_what_is_written_later() {
     for wanted in FORCED {
-        let [a, b] = sockets();
+        let [a, b] = narrow();
         let (mut outgoing, stream) = lender(a, wanted);
         let mut memory = vec![BEFORE; 12 << 20];
         prime(&mut outgoing, &stream, &b, &mut memory);
@@ -179,10 +187,7 @@ fn a_buffer_that_ends_while_it_leaves() {
         eprintln!("less may be locked than this needs: nothing checked");
         return;
     }
-    let [a, b] = sockets();
-    // Else all of it may have room in them.
-    rustix::net::sockopt::set_socket_send_buffer_size(&a, 256 << 10).expect("SO_SNDBUF");
-    rustix::net::sockopt::set_socket_recv_buffer_size(&b, 256 << 10).expect("SO_RCVBUF");
+    let [a, b] = narrow();
     let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
     let (may, private) = (rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE, rustix::mm::MapFlags::PRIVATE);
     // SAFETY: fresh memory.
