@@ -16,7 +16,7 @@ struct Line {
 }
 
 /// The machine on which the shipped sizes were found (`docs/adr/0016-profile.md`): the geometric mean of sources that are reused and of ones that
-/// were rewritten, within a third from 256 bytes to [`MODELLED_TO`].
+/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`].
 fn shipped(way: Way) -> Line {
     let (start, byte) = match way {
         Way::Inline => (400.0, 1.0),
