@@ -197,6 +197,10 @@ impl Bundle {
         if !self.policy.is_curious(now) || width != self.policy.width() {
             return self.meter.stop();
         }
+        // What more of them were given before is still arriving, perhaps for a tenth of a second, and would count for fewer.
+        if self.open_lanes().skip(width - 1).any(|lane| lane.flying() > 0) {
+            return self.meter.stop();
+        }
         let lanes = &self.lanes;
         let flying = || (flying() + lanes.iter().map(|lane| lane.carrier.flying()).sum::<usize>()) as u64;
         if let Some((bytes, nanos)) = self.meter.look(now, width, self.handed, flying) {
