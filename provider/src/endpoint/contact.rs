@@ -441,7 +441,9 @@ impl Endpoint {
                     if let Some(received) = landed {
                         self.received(out, id, received);
                     }
-                    self.push(out, id);
+                    if self.peers.get(id).has_work() {
+                        self.push(out, id);
+                    }
                 }
                 // Few at most: who lends too much is not heard any more.
                 Reply::Loan(loan, handed) => self.take_loan(out, id, &loan, handed.as_ref()),

@@ -285,6 +285,19 @@ pub fn recv_into<'a>(fd: &OwnedFd, room: &'a mut [MaybeUninit<u8>]) -> Result<&'
     Ok(got)
 }
 
+/// The same behind what is in `bytes`, `room` bytes at most. How many came.
+///
+/// # Errors
+/// `EAGAIN` if there is nothing.
+pub fn recv_behind(fd: &OwnedFd, bytes: &mut Vec<u8>, room: usize) -> Result<usize, Errno> {
+    bytes.reserve(room);
+    let ((got, _), _) = rustix::net::recv(fd, &mut bytes.spare_capacity_mut()[..room], RecvFlags::DONTWAIT)?;
+    let (got, before) = (got.len(), bytes.len());
+    // SAFETY: recv(2) has written that many bytes behind the first ones, within the capacity that was reserved.
+    unsafe { bytes.set_len(before + got) };
+    Ok(got)
+}
+
 /// Bytes that the other side's kernel has not acknowledged yet (tcp(7), SIOCOUTQ).
 pub fn unacknowledged(fd: &OwnedFd) -> usize {
     let mut bytes: libc::c_int = 0;

@@ -36,6 +36,8 @@ const GUESS: usize = 16 << 10;
 const SHORTER: u32 = 4;
 /// Most pieces of application memory in one system call.
 const SEGMENTS: usize = 32;
+/// Longest payload that is read along with its envelope, before it is known where it goes: to copy so much takes less than a further system call.
+const AHEAD: usize = 32 << 10;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
 const TURN: usize = 1 << 20;
 
@@ -72,8 +74,9 @@ pub(super) struct Incoming {
     pub expected: Expectations,
     /// What the other side said of lanes last, until somebody asks: how many, and the token.
     pub lanes: Option<(u32, u64)>,
-    /// Bytes that stood where they did not belong, to be read again.
+    /// Bytes that stood where they did not belong, to be read again; the first of them are.
     carried: Vec<u8>,
+    read: usize,
     /// What the last body was.
     last: Guess,
     /// Whose payload came last.
@@ -81,6 +84,8 @@ pub(super) struct Incoming {
     /// Bytes of records that are guessed, and how many frames in a row were shorter.
     usual: usize,
     shorter: u32,
+    /// Bytes of the payload that came last, if they are few.
+    few: usize,
     /// Where bytes go that nobody wants, once there may be some.
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
@@ -104,10 +109,12 @@ impl Incoming {
             expected: Expectations::default(),
             lanes: None,
             carried: Vec::new(),
+            read: 0,
             last: Guess::Nothing,
             last_payload: 0,
             usual: 4 * LINE,
             shorter: 0,
+            few: 0,
             sink: None,
             is_dry: false,
             done: VecDeque::new(),
@@ -215,6 +222,7 @@ impl Incoming {
         let claimed = self.expected.claim(id, offset, len, By::First).map_err(|_| Stop::Garbage)?;
         let Some(start) = claimed else { return Ok(()) };
         (self.last, self.last_payload) = (Guess::Payload { id, start, bytes: 0 }, id);
+        self.few = if len <= AHEAD { len } else { 0 };
         self.at = At::Payload { id, start, len, got: 0 };
         Ok(())
     }
@@ -230,7 +238,10 @@ impl Incoming {
         if let (At::Head(0), Guess::Records { bytes }, Some(fd)) = (self.at, guess, stream.plain())
             && FRAME_HEAD + bytes <= FLAT
         {
-            return self.receive_little(fd, FRAME_HEAD + bytes);
+            return match self.ahead() {
+                0 => self.receive_little(fd, FRAME_HEAD + bytes),
+                payload => self.receive_ahead(fd, 2 * FRAME_HEAD + bytes + payload),
+            };
         }
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
         self.name_body(self.body_left(), &mut pieces);
@@ -265,6 +276,17 @@ impl Incoming {
         let read = self.take(got)?;
         self.carried.extend_from_slice(&got[read..]);
         Ok(Some((room, got.len())))
+    }
+
+    /// Bytes of payload that most likely come right behind the next envelope: there was a short one last, and nothing behind it.
+    fn ahead(&self) -> usize {
+        let alone = self.is_dry && matches!(self.last, Guess::Payload { .. });
+        if alone { self.few } else { 0 }
+    }
+
+    /// One call for a short message whose envelope the engine has not seen yet: all of it is carried.
+    fn receive_ahead(&mut self, fd: &OwnedFd, room: usize) -> Result<Option<(usize, usize)>, Stop> {
+        Ok(came(tcp::recv_behind(fd, &mut self.carried, room))?.map(|got| (room, got)))
     }
 
     /// `rest` bytes stand where the next body was guessed to belong; its head is read.
@@ -308,9 +330,12 @@ impl Incoming {
             return Ok(());
         }
         let mut carried = std::mem::take(&mut self.carried);
-        let read = self.take(&carried)?;
+        self.read += self.take(&carried[self.read..])?;
         // The memory serves again.
-        carried.drain(..read);
+        if self.read == carried.len() {
+            carried.clear();
+            self.read = 0;
+        }
         self.carried = carried;
         Ok(())
     }

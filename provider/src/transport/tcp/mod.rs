@@ -317,12 +317,25 @@ impl Tcp {
                 }
             }
         }
-        for slot in std::mem::take(&mut self.parked) {
+        if !self.parked.is_empty() {
+            work += self.go_on(now, events);
+        }
+        if look { work + self.look(now, events) } else { work }
+    }
+
+    /// Reads what waited for the engine. How much there was.
+    fn go_on(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+        let mut work = 0;
+        let mut parked = std::mem::take(&mut self.parked);
+        for slot in parked.drain(..) {
             if let Some(connection) = self.connection(slot) {
                 work += usize::from(self.read(&connection, false, now, events));
             }
         }
-        if look { work + self.look(now, events) } else { work }
+        // The memory serves again; what waits still is in another.
+        parked.append(&mut self.parked);
+        self.parked = parked;
+        work
     }
 
     /// Whether payload waits for the engine to read its envelope.

@@ -314,6 +314,27 @@ fn draft(bytes: &[u8]) -> Draft<'_> {
     Draft { kind: Kind::Eager, flags: 0, tag: 1, data: 2, body: [0; 2], iov: &[], skip: 0, len: bytes.len(), bytes }
 }
 
+/// One look at the socket for a short message that nobody has announced: the first shows that such come.
+#[test]
+fn short_payload_is_read_along_with_its_envelope() {
+    let mut run = Run { scene: Scene::new(), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
+    for id in 0..3usize {
+        run.payload(9000, 9000, false);
+        run.scene.a.connection.flush();
+        while run.scene.there.pass(1 << 16) > 0 {}
+        let b = &mut run.scene.b;
+        while b.link.peek().expect("sound").is_none() {
+            b.connection.read(true);
+        }
+        let in_socket = rustix::io::ioctl_fionread(b.connection.stream().fd()).expect("a socket");
+        assert_eq!(in_socket == 0, id > 0, "message {id}: {in_socket} bytes left");
+        run.read(1);
+        run.read(0);
+        assert!(run.messages[id].landed);
+    }
+    run.finish();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
