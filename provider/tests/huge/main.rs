@@ -9,10 +9,10 @@ mod common;
 mod vast;
 
 use common::process::{self, Copy, copy, say};
-use common::{Deadline, Msg, Node, Want, watchdog};
+use common::{Deadline, Event, Msg, Node, Want, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::config::network::Iface;
-use rustmx::{Access, Addr, Completion, Config, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
+use rustmx::{Access, Addr, Completion, Config, Error, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,12 @@ use vast::{BORDERS, Vast};
 /// A message longer than a signed number of 32 bits tells, and one longer than any.
 const OVER_2: usize = (2 << 30) + (9 << 20) + 12_345;
 const OVER_4: usize = (4 << 30) + (9 << 20) + 12_345;
-/// Where buffers in pieces are cut, differently on both sides: one piece is longer than 2 GiB itself.
-const CUTS: [&[usize]; 2] = [&[1001, (2 << 30) + 77_778, (2 << 30) + 77_781], &[3, OVER_2 - 100_001]];
 
 const PING: u64 = 1;
 const LONG: u64 = 2;
+
+/// Bytes of a message by which a receiver finds out that it may not read what others send.
+const FOUND_OUT: usize = 1_000_000;
 
 /// One at a time: they keep both cores busy, and have page tables.
 fn turn() -> MutexGuard<'static, ()> {
@@ -82,15 +83,19 @@ impl Side {
         }
     }
 
-    fn complete(&mut self) -> Completion {
+    fn event(&mut self) -> Event {
         let until = Deadline::new(120);
         loop {
-            match self.node.poll().pop() {
-                Some(Ok(c)) => return c,
-                Some(Err(e)) => panic!("{e:?}"),
-                None => until.check(|| format!("no completion: {:?}", self.node.stats())),
+            if let Some(event) = self.node.poll().pop() {
+                return event;
             }
+            until.check(|| format!("no completion: {:?}", self.node.stats()));
         }
+    }
+
+    #[track_caller]
+    fn complete(&mut self) -> Completion {
+        self.event().expect("a message")
     }
 
     /// A word from the peer that called, and one back: then it has answered.
@@ -115,14 +120,20 @@ fn role() {
     match words[..] {
         ["sends", how, len, cut] => sends(how, number(len), cut == "cut"),
         ["receives", how, len, cut] => receives(how, number(len), cut == "cut"),
+        ["has-little-room", how, len] => has_little_room(how, number(len)),
         [what @ ("reads" | "writes"), how, len] => reaches(how, number(len), what == "reads"),
         [what @ ("is-read" | "is-written"), how, len] => is_reached(how, number(len), what == "is-read"),
         _ => panic!("no such role: {words:?}"),
     }
 }
 
-fn cuts(side: usize, cut: bool) -> &'static [usize] {
-    if cut { CUTS[side] } else { &[] }
+/// Where the pieces of a buffer end, differently on both sides: one is longer than 2 GiB itself.
+fn ends(sends: bool, len: usize, cut: bool) -> Vec<usize> {
+    match (cut, sends) {
+        (false, _) => vec![],
+        (true, true) => vec![1001, (2 << 30) + 77_778, (2 << 30) + 77_781],
+        (true, false) => vec![3, len - 100_001],
+    }
 }
 
 fn sends(how: &str, len: usize, cut: bool) {
@@ -132,8 +143,13 @@ fn sends(how: &str, len: usize, cut: bool) {
     let from = Vast::full(len);
     let mut side = Side::new(how);
     side.acquaint(true);
+    let mut found_out = vec![1; FOUND_OUT];
+    if how == "sender" {
+        side.node.send(Msg::new(side.peer, PING), &mut found_out).expect("send");
+        side.complete();
+    }
     let before = side.node.stats();
-    side.node.sendv(Msg::new(side.peer, LONG), &from.pieces(cuts(0, cut)), true).expect("send");
+    side.node.sendv(Msg::new(side.peer, LONG), &from.pieces(&ends(true, len, cut)), true).expect("send");
     side.complete();
     let s = side.node.stats();
     let went = [s.syscall - before.syscall, s.stream - before.stream, s.fetched - before.fetched, s.stored - before.stored];
@@ -150,12 +166,31 @@ fn receives(how: &str, len: usize, cut: bool) {
     let into = Vast::blank(len + 1000);
     let mut side = Side::new(how);
     side.acquaint(false);
+    let mut found_out = vec![0; FOUND_OUT];
+    if how == "sender" {
+        side.node.recv(Want::tag(PING), &mut found_out).expect("recv");
+        side.complete();
+    }
     let before = side.node.stats();
-    side.node.recvv(Want::tag(LONG), &into.pieces(cuts(1, cut)), true).expect("recv");
+    side.node.recvv(Want::tag(LONG), &into.pieces(&ends(false, len, cut)), true).expect("recv");
     let c = side.complete();
     into.check(len).unwrap_or_else(|why| panic!("{how}: {why}"));
     let s = side.node.stats();
     say(&format!("{} {} {}", c.len, s.fetched - before.fetched, s.stored - before.stored));
+    side.hear();
+}
+
+/// Has room for a little of the message, and is told how much more there was.
+fn has_little_room(how: &str, len: usize) {
+    const ROOM: usize = 100_000;
+    let mut side = Side::new(how);
+    side.acquaint(false);
+    let mut into = vec![vast::BLANK; ROOM];
+    side.node.recv(Want::tag(LONG), &mut into).expect("recv");
+    let error = side.event().expect_err("not all of it");
+    assert_eq!((error.error, error.c.len), (Error::Truncated, ROOM));
+    assert!(into[..] == Vast::full(len).bytes(0..ROOM)[..]);
+    say(&error.olen.to_string());
     side.hear();
 }
 
@@ -250,8 +285,8 @@ fn message(how: &str, len: usize, cut: bool) -> [usize; 4] {
 }
 
 /// Whether the kernel refuses to copy here, whoever asks it.
-fn refused([syscall, stream, ..]: [usize; 4]) -> bool {
-    let refused = (syscall, stream) == (0, 1);
+fn refused(went: [usize; 4]) -> bool {
+    let refused = went == [0, 1, 0, 0];
     if refused {
         println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
     }
@@ -260,14 +295,15 @@ fn refused([syscall, stream, ..]: [usize; 4]) -> bool {
 
 #[test]
 fn the_receiver_has_the_kernel_copy() {
-    let went = message("kernel", OVER_2, true);
-    assert!(refused(went) || went == [1, 0, OVER_2, 0], "{went:?}");
+    let went = message("kernel", OVER_4, true);
+    assert!(refused(went) || went == [1, 0, OVER_4, 0], "{went:?}");
 }
 
 #[test]
 fn both_have_the_kernel_copy() {
-    let [syscall, stream, fetched, stored] = message("both", OVER_4, false);
-    assert!(refused([syscall, stream, 0, 0]) || fetched + stored == OVER_4, "{fetched} {stored}");
+    let went = message("both", OVER_4, false);
+    let [_, stream, fetched, stored] = went;
+    assert!(refused(went) || (stream, fetched + stored) == (0, OVER_4), "{went:?}");
 }
 
 /// The sender cannot be read, but may write.
@@ -285,13 +321,13 @@ fn a_helper_has_the_kernel_copy() {
 
 #[test]
 fn through_the_ring() {
-    assert_eq!(message("stream", OVER_2, true), [0, 1, 0, 0]);
+    assert_eq!(message("stream", OVER_4, true), [0, 1, 0, 0]);
 }
 
 /// What one call of the kernel brings is not much more than a frame: the memory that a buffer is made of comes again after a few.
 #[test]
 fn by_network() {
-    assert_eq!(message("network", OVER_2, true), [0, 1, 0, 0]);
+    assert_eq!(message("network", OVER_4, true), [0, 1, 0, 0]);
 }
 
 #[test]
@@ -302,6 +338,22 @@ fn by_network_on_several_lanes() {
 #[test]
 fn by_network_without_copies_of_the_kernel() {
     assert_eq!(message("uncopied", OVER_2, true), [0, 1, 0, 0]);
+}
+
+/// No byte beyond the first goes anywhere: this is about what is said of the others.
+#[test]
+fn what_there_is_no_room_for_is_told() {
+    for how in ["kernel", "both", "stream", "network"] {
+        let _turn = turn();
+        let _dog = watchdog("little room", 300);
+        let (mut a, mut b) = both(&format!("sends {how} {OVER_4} whole"), &format!("has-little-room {how} {OVER_4}"));
+        let [more] = numbers(&mut b);
+        assert_eq!(more, OVER_4 - 100_000, "{how}");
+        let [syscall, stream, ..] = numbers::<4>(&mut a);
+        assert_eq!(syscall + stream, 1, "{how}");
+        (a.tell("end"), b.tell("end"));
+        assert!(a.ended().success() && b.ended().success());
+    }
 }
 
 /// Reads or writes; how many the initiator made alone, and how many the target's engine.
@@ -335,7 +387,7 @@ fn memory_that_the_kernel_writes() {
 
 #[test]
 fn memory_that_the_engine_reads() {
-    assert_eq!(memory("engine", OVER_2, true), [0, 1]);
+    assert_eq!(memory("engine", OVER_4, true), [0, 1]);
 }
 
 #[test]
