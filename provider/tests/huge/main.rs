@@ -222,7 +222,7 @@ fn reaches(how: &str, len: usize, reads: bool) {
         side.transfer(true, &memory.pieces(&[len - 70_001]), &[0..7, 7..len]);
         for border in BORDERS.into_iter().filter(|border| border + 10 < len) {
             let (mut few, there) = ([0; 10], border..border + 10);
-            side.transfer(false, &[common::seg(&mut few)], &[there.clone()]);
+            side.transfer(false, &[common::seg(&mut few)], std::slice::from_ref(&there));
             assert_eq!(few, memory.bytes(there)[..], "{border:#x}");
         }
     }
@@ -269,6 +269,15 @@ fn numbers<const N: usize>(copy: &mut Copy) -> [usize; N] {
     numbers.try_into().expect("so many")
 }
 
+/// Both have said what they had to say.
+#[track_caller]
+fn end(copies: [&mut Copy; 2]) {
+    for copy in copies {
+        copy.tell("end");
+        assert!(copy.ended().success());
+    }
+}
+
 /// What a message did: messages that went by the kernel and as streams; bytes copied by the receiver, and by the sender.
 #[track_caller]
 fn message(how: &str, len: usize, cut: bool) -> [usize; 4] {
@@ -279,8 +288,7 @@ fn message(how: &str, len: usize, cut: bool) -> [usize; 4] {
     let [came, fetched, none] = numbers(&mut b);
     let [syscall, stream, nothing, stored] = numbers(&mut a);
     assert_eq!((came, none, nothing), (len, 0, 0), "{how}");
-    (a.tell("end"), b.tell("end"));
-    assert!(a.ended().success() && b.ended().success());
+    end([&mut a, &mut b]);
     [syscall, stream, fetched, stored]
 }
 
@@ -351,8 +359,7 @@ fn what_there_is_no_room_for_is_told() {
         assert_eq!(more, OVER_4 - 100_000, "{how}");
         let [syscall, stream, ..] = numbers::<4>(&mut a);
         assert_eq!(syscall + stream, 1, "{how}");
-        (a.tell("end"), b.tell("end"));
-        assert!(a.ended().success() && b.ended().success());
+        end([&mut a, &mut b]);
     }
 }
 
@@ -368,8 +375,7 @@ fn memory(how: &str, len: usize, reads: bool) -> [usize; 2] {
     let done = numbers(&mut a);
     b.tell("look");
     assert_eq!(line(&mut b), "seen");
-    (a.tell("end"), b.tell("end"));
-    assert!(a.ended().success() && b.ended().success());
+    end([&mut a, &mut b]);
     done
 }
 
