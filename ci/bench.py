@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Measures rustmx against the other ways of the same MPIs, in interleaved rounds (see ci/bench.sh)."""
 
-import argparse
 import json
 import os
 import statistics
@@ -10,7 +9,7 @@ import sys
 
 import goals as wanted
 import stacks as over
-from stacks import PIN, ROOT, STACKS, TITLES, UNSTEADY, cell, fail, human, say, table
+from stacks import PIN, ROOT, STACKS, TITLES, UNSTEADY, cell, fail, human, misused, say, table
 
 OUT = ROOT / "target/bench"
 
@@ -258,24 +257,26 @@ def chosen(words):
     known = set(PROGRAMS) | set(STACKS) | {part for s in STACKS for part in s.split("-")} | {"latency", "bandwidth"}
     unknown = [word for word in words if word not in known]
     if unknown:
-        fail(f"unknown in --only: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        misused(f"unknown in --only: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
     return stacks or list(STACKS), programs or list(PROGRAMS)
 
 
 def main():
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = over.Arguments()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.rounds < 1:
-        fail("--rounds needs a number above 0")
+        misused("--rounds needs a number above 0")
     options.scale = 0.2 if options.quick else 1
     if options.quick and options.rounds == 5:
         options.rounds = 2
-    over.need_two_cores()
     stacks, programs = chosen(options.only)
+    if options.check:
+        return 0
+    over.need_two_cores()
     say(f"building; {len(stacks)} stacks, {options.rounds} rounds of {', '.join(programs)}")
     if wanted.HEAP in stacks and not over.HEAP.exists():
         say(f"{wanted.HEAP} left out: {over.HEAP} is missing: cargo build --release -p rustmx-heap")

@@ -14,14 +14,14 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-case ${1:-} in
+case $* in
   '') ;;
   -h | --help)
     sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
     exit 0
     ;;
   *)
-    echo "budget: unknown argument '$1' (see --help)" >&2
+    echo "budget: unknown argument '$*' (see --help)" >&2
     exit 2
     ;;
 esac

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Compares rustmx's protocols through MPI, in interleaved rounds (see ci/compare-mpi.sh)."""
 
-import argparse
 import json
 import math
 import os
@@ -11,7 +10,7 @@ import subprocess
 import sys
 
 import stacks as over
-from stacks import PIN, ROOT, TITLES, UNSTEADY, cell, fail, human, say, table
+from stacks import PIN, ROOT, TITLES, UNSTEADY, cell, fail, human, misused, say, table
 
 OUT = ROOT / "target/compare-mpi"
 HEAP = over.LIBRARIES / "librustmx_heap.so"
@@ -23,6 +22,7 @@ TESTS = {  # test -> (field of the JSON, unit, is less better)
     "mbw_mr": ("rate_mps", "messages/s", False),
 }
 SOURCES = ("reused", "fresh")
+PROTOCOLS = ("inline", "eager", "stream", "alone", "shared", "mapped-alone", "mapped-shared")  # those that there may be
 SHARING = {"mapped-alone", "mapped-shared"}  # protocols that need memory of the preloaded heap
 DEFAULT, PRELOADED = "default", "default+heap"
 SECONDS = 0.05  # for each size
@@ -368,13 +368,13 @@ def chosen(words, known):
     kinds = {"mpi": MPIS, "test": tuple(TESTS), "source": SOURCES, "way": tuple(known)}
     unknown = words - {name for names in kinds.values() for name in names}
     if unknown:
-        fail(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds.values() for name in names)}")
+        misused(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds.values() for name in names)}")
     pick = {kind: [name for name in names if name in words] for kind, names in kinds.items()}
     return pick["mpi"] or MPIS, pick["test"] or ["latency", "bw"], pick["source"] or SOURCES, pick["way"] or list(known)
 
 
 def parse():
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = over.Arguments()
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--sizes", default="1:4m")
@@ -383,19 +383,23 @@ def parse():
     options = parser.parse_args()
     options.rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
     if options.rounds < 1:
-        fail("--rounds needs a number above 0")
+        misused("--rounds needs a number above 0")
     try:
         first, last = map(size_of, options.sizes.split(":"))
     except ValueError:
-        fail(f"--sizes {options.sizes}: two sizes and a colon are wanted, as in 1:4m")
+        misused(f"--sizes {options.sizes}: two sizes and a colon are wanted, as in 1:4m")
     options.sizes = [1 << shift for shift in range(31) if first <= 1 << shift <= last]
     if not options.sizes:
-        fail(f"no power of two from {first} to {last}")
+        misused(f"no power of two from {first} to {last}")
+    # Which of the protocols are on this machine is known only after the build.
+    chosen(options.only, (DEFAULT, PRELOADED, *PROTOCOLS))
     return options
 
 
 def main():
     options = parse()
+    if options.check:
+        return 0
     over.need_two_cores()
     if os.environ.pop("FI_RUSTMX_PROTOCOL", None) is not None:
         say("FI_RUSTMX_PROTOCOL is set and left out of account: this command forces protocols itself")

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Compares rustmx with libfabric's tcp provider and with raw sockets, in interleaved rounds (see ci/compare-tcp.sh)."""
 
-import argparse
 import re
 import statistics
 import subprocess
 import sys
 
 import stacks as over
-from stacks import PIN, ROOT, UNSTEADY, cell, fail, human, say, table
+from stacks import PIN, ROOT, UNSTEADY, cell, fail, human, misused, say, table
 
 OUT = ROOT / "target/compare-tcp"
 PORT = "7099"
@@ -157,12 +156,12 @@ def chosen(words):
     kinds = (tuple(PLACES), tuple(TESTS), PROVIDERS)
     unknown = words - {name for names in kinds for name in names}
     if unknown:
-        fail(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds for name in names)}")
+        misused(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds for name in names)}")
     return [[name for name in names if name in words] or list(names) for names in kinds]
 
 
 def parse():
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = over.Arguments()
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
@@ -172,13 +171,15 @@ def parse():
     options = parser.parse_args()
     options.rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
     if options.rounds < 1:
-        fail("--rounds needs a number above 0")
+        misused("--rounds needs a number above 0")
     options.chosen = chosen(options.only)
     return options
 
 
 def main():
     options = parse()
+    if options.check:
+        return 0
     over.need_two_cores()
     if "rustmx" in options.chosen[2] and not list(over.LIBRARIES.glob("*rustmx*fi.so")):
         fail(f"no rustmx provider in {over.LIBRARIES}: leave out --no-build")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The arithmetic of ci/compare-mpi.py and ci/compare-tcp.py against naive answers, and what it reads from programs. Runs no MPI."""
+"""The arithmetic of ci/compare-mpi.py and ci/compare-tcp.py against naive answers, what it reads from programs, and what
+the scripts that build first say to arguments that make no sense. Runs no MPI."""
 
 import argparse
 import importlib.util
@@ -7,6 +8,8 @@ import json
 import math
 import pathlib
 import random
+import re
+import subprocess
 import unittest
 
 
@@ -104,6 +107,27 @@ class Reading(unittest.TestCase):
 
     def test_sizes(self):
         self.assertEqual([compare.size_of(text) for text in ("1", "4k", "2M")], [1, 4096, 2 << 20])
+
+
+class Misused(unittest.TestCase):
+    ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+    def test_arguments_come_first(self):
+        for script in ("ci/bench.sh", "ci/compare-mpi.sh", "ci/compare-tcp.sh", "ci/conformance.sh", "mpi-tests/papers/run.sh"):
+            done = subprocess.run([self.ROOT / script, "--nonsense"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  check=False, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), script)
+            said = done.stderr.splitlines()
+            # Nothing of ci/setup.sh, and nothing of cargo.
+            self.assertTrue(said[0].startswith(f"Usage: {script} "), said[0])
+            self.assertIn("--nonsense", said[-1])
+            self.assertEqual(said[-2], "  --help")
+
+    def test_every_protocol_that_there_may_be(self):
+        text = (self.ROOT / "provider/src/config/force.rs").read_text(encoding="utf-8")
+        carriers = re.search(r"CARRIERS: .*\s+\[(.*)\];", text)[1]
+        names = dict(re.findall(r'Way::(\w+) => "(.*)"', text))
+        self.assertEqual(compare.PROTOCOLS, tuple(names[way] for way in re.findall(r"Way::(\w+)", carriers)))
 
 
 class BetweenHosts(unittest.TestCase):

@@ -90,6 +90,26 @@ def estimate(suite, part, with_baseline):
     return sum(one["seconds"] if one else UNKNOWN for one in kept)
 
 
+def look_at(options):
+    """Ends the program if the arguments make no sense."""
+    if options.list:
+        return
+    if options.suite == "table":
+        if NETWORK:
+            stop("the table is of results by shared memory")
+    elif options.suite in SUITES:
+        suite = SUITES[options.suite]
+        for part in options.parts:
+            if part not in suite.PARTS:
+                stop(f"{suite.NAME} has no part '{part}', expected of: {' '.join(suite.PARTS)}")
+        if options.baseline and not getattr(suite, "BASELINE", None):
+            stop(f"{suite.NAME} has no baseline")
+    elif options.suite not in ("all", "short"):
+        stop(f"no suite '{options.suite}', expected all, short, table or one of: {' '.join(SUITES)}")
+    elif options.parts:
+        stop(f"{options.suite} takes no parts")
+
+
 def choose(options):
     """[(suite, part, whether over its baseline, too)]"""
     chosen = []
@@ -98,12 +118,7 @@ def choose(options):
         if options.suite == "short" and suite.NAME == "fabtests" and not apart():
             say("without fabtests, which ends every process of the machine that is named fi_…: unshare is refused here")
             continue
-        for part in options.parts:
-            if part not in suite.PARTS:
-                stop(f"{suite.NAME} has no part '{part}', expected of: {' '.join(suite.PARTS)}")
         baseline = getattr(suite, "BASELINE", None)
-        if options.baseline and not baseline and not several:
-            stop(f"{suite.NAME} has no baseline")
         usual = [part for part in suite.PARTS if part not in suite.LEFT_OUT_OF_ALL]
         for part in options.parts or (suite.SHORT if options.suite == "short" else usual):
             both = bool(options.baseline and baseline)
@@ -151,26 +166,24 @@ def main():
     # As an exception it passes the places that end what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
-    parser = argparse.ArgumentParser(add_help=False, usage="see ci/conformance.sh --help")
+    parser = argparse.ArgumentParser(prog="conformance", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
     parser.add_argument("suite", nargs="?")
     parser.add_argument("parts", nargs="*")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--baseline", action="store_true")
     parser.add_argument("--missing", action="store_true")
     parser.add_argument("--stamp", action="store_true")  # by ci/conformance.sh, which has just built
+    parser.add_argument("--check", action="store_true")  # by ci/conformance.sh, before it builds
     options = parser.parse_args()
+    look_at(options)
+    if options.check:
+        return None
     if options.list:
         return show_list()
-    if options.suite == "table" and NETWORK:
-        stop("the table is of results by shared memory")
     if options.suite == "table":
         path = ROOT / "mpi-tests/CONFORMANCE.md"
         path.write_text(record.table(SUITES.values()))
         return say(f"wrote {path.relative_to(ROOT)}")
-    if options.suite not in ("all", "short") and options.suite not in SUITES:
-        stop(f"no suite '{options.suite}', expected all, short, table or one of: {' '.join(SUITES)}")
-    if options.suite not in SUITES and options.parts:
-        stop(f"{options.suite} takes no parts")
     if not record.library():
         stop(f"no rustmx provider in {LIBRARY_DIR}: cargo build --release -p rustmx-fi")
     if options.stamp:

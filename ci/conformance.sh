@@ -57,6 +57,8 @@ for argument; do
   esac
 done
 
+. "$root/ci/measure.sh"
+checked "$root/ci/conformance.py" "${arguments[@]}"
 library=${CARGO_TARGET_DIR:-$root/target}
 export CONFORMANCE_LIB_DIR=${CONFORMANCE_LIB_DIR:-$library/release}
 if [ -n "$build" ]; then

@@ -24,6 +24,12 @@ die() {
   exit 1
 }
 
+misused() {
+  usage >&2
+  echo "demo: $*" >&2
+  exit 2
+}
+
 build() {
   say "building rustmx"
   (cd "$root" && cargo build --release -p rustmx-fi)
@@ -125,11 +131,9 @@ main() {
       usage
       return
       ;;
-    *)
-      usage >&2
-      exit 2
-      ;;
+    *) misused "unknown argument '$1'" ;;
   esac
+  [ $# -le 1 ] || misused "unknown argument '$2'"
   "$root/ci/setup.sh" demo
   build
   measure

@@ -14,6 +14,10 @@ case ${1:-} in
     ;;
 esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ $# -le 1 ] || {
+  echo "mpi-cost: unknown argument '$2' (see --help)" >&2
+  exit 2
+}
 bytes=${1:-8}
 [[ $bytes =~ ^[0-9]+$ && $bytes -le 256 ]] || {
   echo "mpi-cost: '$bytes' is not a number of bytes up to 256 (see --help)" >&2

@@ -49,6 +49,12 @@ die() {
   exit 1
 }
 
+misused() {
+  usage >&2
+  echo "setup: $*" >&2
+  exit 2
+}
+
 as_root() {
   if [ "$(id -u)" = 0 ]; then
     "$@"
@@ -207,11 +213,9 @@ main() {
       return
       ;;
     all | demo | suites | papers | mpich-src) ;;
-    *)
-      usage >&2
-      exit 2
-      ;;
+    *) misused "unknown argument '$what'" ;;
   esac
+  [ $# -le 1 ] || misused "unknown argument '$2'"
   mkdir -p "$stamps" "$target/src"
   case $what in
     mpich-src) mpich_source ;;

@@ -1,6 +1,7 @@
 """The ways in which MPIs move messages on this machine: how a program is built for each and run over each, pinned and
 proved to use rustmx where it should. For ci/bench.py and ci/compare-mpi.py."""
 
+import argparse
 import datetime
 import json
 import os
@@ -54,6 +55,24 @@ def say(text):
 
 def fail(text):
     sys.exit(f"{name_of_this()}: {text}")
+
+
+def misused(text):
+    """The arguments make no sense."""
+    print(f"{name_of_this()}: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+class Arguments(argparse.ArgumentParser):
+    """Those of a program whose script has the help in its head, and asks before it builds (ci/measure.sh)."""
+
+    def __init__(self):
+        # Not abbreviated: what a script does not know by its full name is passed on.
+        super().__init__(add_help=False, allow_abbrev=False)
+        self.add_argument("--check", action="store_true", help="only look at the arguments")
+
+    def error(self, message):
+        misused(message)
 
 
 def need_two_cores():

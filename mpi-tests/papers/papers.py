@@ -1,6 +1,5 @@
 """Measures the sections in rounds, keeps the figures, and writes the page (see run.sh)."""
 
-import argparse
 import json
 import os
 import pathlib
@@ -14,7 +13,7 @@ sys.path.insert(0, str(HERE.parents[1] / "ci"))
 import stacks  # noqa: E402  (found through the line above)
 from figures import Figures, spread  # noqa: E402
 from sections import SECTIONS  # noqa: E402
-from stacks import ROOT, fail, say  # noqa: E402
+from stacks import ROOT, fail, misused, say  # noqa: E402
 
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread"]
 BUSY = 0.4  # a load average above which the page calls the figures provisional
@@ -125,7 +124,7 @@ def lacking(data):
 
 
 def parse():
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = stacks.Arguments()
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", default="")
     parser.add_argument("--output", type=pathlib.Path)
@@ -135,12 +134,12 @@ def parse():
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
     if options.quick and not options.output:
-        fail("--quick needs --output: figures of a quick look do not belong on the page")
+        misused("--quick needs --output: figures of a quick look do not belong on the page")
     options.rounds = options.rounds if options.rounds is not None else 1 if options.quick else 9
     words = [word for word in options.only.split(",") if word]
     unknown = [word for word in words if word not in [s.id for s in SECTIONS]]
     if unknown or options.rounds < 1:
-        fail(
+        misused(
             f"unknown in --only: {', '.join(unknown)}; known: {', '.join(s.id for s in SECTIONS)}"
             if unknown
             else "--rounds needs a number above 0"
@@ -151,6 +150,8 @@ def parse():
 
 def main():
     options = parse()
+    if options.check:
+        return
     kept = (options.output or ROOT / "target/papers").resolve()
     shown = options.output.resolve() if options.output else HERE
     latest = kept / "latest.json"

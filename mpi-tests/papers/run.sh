@@ -37,6 +37,8 @@ for argument; do
   esac
 done
 
+. "$root/ci/measure.sh"
+checked "$here/papers.py" "${arguments[@]}"
 if [ -n "$build" ]; then
   "$root/ci/setup.sh" papers >&2
   (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-cli >&2)

@@ -297,6 +297,9 @@ pub enum ProtoId {
 }
 
 impl ProtoId {
+    /// All of them.
+    pub const ALL: [ProtoId; 5] = [ProtoId::Inline, ProtoId::Eager, ProtoId::Stream, ProtoId::Syscall, ProtoId::Mapped];
+
     /// Its name, as counters and tables have it.
     pub fn name(self) -> &'static str {
         match self {

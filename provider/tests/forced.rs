@@ -180,6 +180,8 @@ fn refused() {
     let plan = node.domain.ep_plan(node.ep, to, Movement::Message, 100_000);
     assert!(plan.is_err() || plan.is_ok_and(|p| p.how == "stream" && p.why.contains("EPERM")));
     let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
+    row(&told, &["host", "stream", "32768", "max", "3", "300000", "instead"]);
+    row(&told, &["host", "syscall", "32768", "max", "0"]);
     let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
     assert_eq!(refused.len(), 1, "{told}");
     let wanted = format!("send to process {}, 32768 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());

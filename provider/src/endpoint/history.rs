@@ -7,9 +7,9 @@ use super::peers::Peer;
 use super::tally::{Deed, Tally, Why};
 use crate::log::quoted;
 use crate::select::network::RowCost;
-use crate::select::{Origin, Selection};
+use crate::select::{Origin, Row, Selection};
 use crate::transport::Reach;
-use crate::types::{MAX_MSG, PeerId};
+use crate::types::{MAX_MSG, PeerId, ProtoId};
 use std::fmt::Write;
 
 /// How it is told.
@@ -42,6 +42,8 @@ struct Went {
     /// Of messages to other hosts: by which link they go, if that was measured.
     link: Option<String>,
     origin: Origin,
+    /// The way that they should have gone, if that was refused.
+    instead: Option<&'static str>,
     tally: Tally,
 }
 
@@ -121,15 +123,25 @@ impl Endpoint {
         let sum = |of: &dyn Fn(&Peer) -> Tally| peers.iter().fold(Tally::default(), |sum, p| sum.plus(of(p)));
         let standing = self.profiles.standing(&self.config, &self.log);
         let model = link.and_then(|link| standing.profile()?.link(link));
-        for (at, row) in table.rows().iter().enumerate() {
+        let went = |row: &Row, instead, tally| {
             let (what, cost) = match group {
                 FAR => (row.what_far(self.config.tcp_window), RowCost::of(row, model)),
                 SELF => (row.what().into(), None),
                 _ => (row.what().into(), RowCost::here(row, table, standing.tuned())),
             };
-            let (sizes, way, tally) = ((row.from, row.up_to), row.proto.name(), sum(&|p| p.tally.of_row(at)));
-            let link = link.map(String::from);
-            all.push(Went { operation: "send", peers: group, sizes, way, what, cost, link, origin: row.origin, tally });
+            let (sizes, way, link) = ((row.from, row.up_to), row.proto.name(), link.map(String::from));
+            Went { operation: "send", peers: group, sizes, way, what, cost, link, origin: row.origin, instead, tally }
+        };
+        for (at, row) in table.rows().iter().enumerate() {
+            all.push(went(row, None, sum(&|p| p.tally.of_row(at))));
+            // What was refused to this row went somehow, too, though the table may have no such row.
+            for proto in ProtoId::ALL {
+                let tally = sum(&|p| p.tally.of_turned(at, proto));
+                if tally.count > 0 {
+                    let carried = Row { proto, lent: false, origin: Origin::Shipped, ..*row };
+                    all.push(went(&carried, Some(row.proto.name()), tally));
+                }
+            }
         }
     }
 
@@ -155,8 +167,8 @@ impl Endpoint {
                 let tally = peers.iter().fold(Tally::default(), |sum, p| sum.plus(p.tally.of_deed(deed)));
                 if tally.count > 0 {
                     let (sizes, what) = ((0, MAX_MSG), what.into());
-                    let (cost, link, origin) = (None, None, Origin::Shipped);
-                    all.push(Went { operation, peers: group, sizes, way, what, cost, link, origin, tally });
+                    let (cost, link, origin, instead) = (None, None, Origin::Shipped, None);
+                    all.push(Went { operation, peers: group, sizes, way, what, cost, link, origin, instead, tally });
                 }
             }
         }
@@ -212,11 +224,12 @@ impl Endpoint {
             let (from, to) = (w.sizes.0, end(w.sizes.1));
             let link = w.link.as_ref().map_or(String::new(), |link| format!("; by {link}"));
             let cost = w.cost.map_or(String::new(), |cost| format!("; {cost}"));
+            let instead = w.instead.map_or(String::new(), |way| format!("; instead of {way}, see refused"));
             let said = w.origin.said();
             let Tally { count, bytes } = w.tally;
             let _ = writeln!(
                 text,
-                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{cost}{link}{said}",
+                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{cost}{link}{instead}{said}",
                 w.operation, w.peers, w.way, w.what
             );
         }
@@ -244,10 +257,11 @@ impl Endpoint {
             let (operation, peers, way, what) = (quoted(w.operation), quoted(w.peers), quoted(w.way), quoted(&w.what));
             let cost = w.cost.map_or(String::new(), |c| cost_json(&c));
             let link = w.link.as_ref().map_or(String::new(), |link| format!(",\"link\":{}", quoted(link)));
+            let instead = w.instead.map_or(String::new(), |way| format!(",\"instead\":{}", quoted(way)));
             let _ = writeln!(
                 text,
                 "{head},\"operation\":{operation},\"peers\":{peers},\"from\":{from},\"to\":{to},\"protocol\":{way},\"how\":{what},\
-                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}{cost}{link}}}",
+                 \"by\":{},\"forced\":{},\"count\":{count},\"bytes\":{bytes}{cost}{link}{instead}}}",
                 quoted(w.origin.name()),
                 w.origin == Origin::Forced
             );

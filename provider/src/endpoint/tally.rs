@@ -220,6 +220,12 @@ impl Tallies {
         turned.fold(self.rows[row], |sum, t| sum.minus(t.tally))
     }
 
+    /// What should have gone as a row says, and went by `to`.
+    pub fn of_turned(&self, row: usize, to: ProtoId) -> Tally {
+        let these = self.turned.iter().filter(|t| (usize::from(t.row), t.to) == (row, to));
+        these.fold(Tally::default(), |sum, t| sum.plus(t.tally))
+    }
+
     /// What went otherwise.
     pub fn turned(&self) -> &[Turned] {
         &self.turned
@@ -266,5 +272,8 @@ mod tests {
         assert_eq!((stats.window_full, stats.one_sided, stats.direct), (1, 1, 0));
         assert_eq!(t.of_row(usize::from(eager)), Tally { count: 1, bytes: 3000 });
         assert_eq!(t.turned().len(), 2);
+        t.turn(eager, ProtoId::Stream, Why::Ring, 2000);
+        assert_eq!(t.of_turned(usize::from(eager), ProtoId::Stream), Tally { count: 2, bytes: 5000 }, "for two reasons");
+        assert_eq!(t.of_turned(usize::from(eager), ProtoId::Syscall), Tally::default());
     }
 }

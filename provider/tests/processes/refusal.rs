@@ -3,7 +3,7 @@
 use crate::common::process::{self, Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, not_by_network, pattern, seg, watchdog};
 use crate::{STREAM, STREAM_BACK, ok, peer, start};
-use rustmx::{Access, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
+use rustmx::{Access, OpFlags, Region, RemoteSeg, RmaArgs, Telling, UserCtx, UserSeg};
 
 /// Has memory for others, and at a word makes the kernel keep everybody out of it.
 pub fn reserved() {
@@ -166,5 +166,17 @@ fn forbidden_by_and_by() {
     assert_eq!((stored, ours), (0, 0));
     assert!((1..=4).contains(&declined), "found out once or twice in each direction: {declined}");
     assert!(node.stats().stream > before, "{:?}", node.stats());
+    // The table has no row of streams.
+    let told = node.domain.ep_history(node.ep, Telling::Used).expect("told");
+    let row: Vec<&str> = told.lines().filter(|line| line.contains("; instead of syscall, see refused")).collect();
+    let [stream, ..] = row[..] else { panic!("{told}") };
+    let streams = node.stats().stream;
+    let carried = format!("stream    {streams:>9} times {:>13} bytes  fragments through the ring", streams * LONG as u64);
+    assert!(
+        row.len() == 1 && stream.starts_with("  send   same host    65536 .. max      ") && stream.contains(&carried),
+        "{told}"
+    );
+    let refused = told.lines().filter(|line| line.contains("  refused: send") && line.contains("by syscall")).count();
+    assert!(refused > 0, "{told}");
     other.tell("end");
 }

@@ -21,7 +21,7 @@ use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{gather_into, scatter_bytes};
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, FLAT, Piece};
-use crate::wire::frame::{Body, FRAME_HEAD, Frame};
+use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
 use rustix::fd::OwnedFd;
@@ -473,7 +473,8 @@ impl Incoming {
         }
         for id in [id, id.wrapping_add(1)] {
             if let Some((start, bytes)) = self.expected.next(id) {
-                return Guess::Payload { id, start, bytes };
+                // What is behind a frame of the greatest length belongs elsewhere for sure, and one call may bring hundreds of megabytes of it.
+                return Guess::Payload { id, start, bytes: bytes.min(PAYLOAD_MAX) };
             }
         }
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
