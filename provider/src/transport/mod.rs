@@ -139,6 +139,11 @@ pub trait Door: Send {
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
 
+    /// Nanoseconds that may be slept there; `None`: as long as anybody likes.
+    fn longest_nap(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether something can be read further once the endpoint has read what is in its rings.
     fn is_held_up(&self) -> bool {
         false
