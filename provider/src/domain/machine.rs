@@ -170,6 +170,10 @@ impl Door for Doors {
         self.place.as_ref()
     }
 
+    fn listening(&self) -> usize {
+        self.tcp.as_ref().map_or(0, Tcp::endpoints)
+    }
+
     fn reach(&self, name: &Name) -> Result<Reach, Error> {
         if self.shm && name.takes_memory() && name.is_local_to(host::id(), own_address) {
             Ok(Reach::Host)

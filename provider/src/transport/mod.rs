@@ -90,6 +90,11 @@ pub trait Door: Send {
         None
     }
 
+    /// Endpoints of this process that listen at that port, this one included.
+    fn listening(&self) -> usize {
+        1
+    }
+
     /// How the endpoint `name` can be reached.
     ///
     /// # Errors

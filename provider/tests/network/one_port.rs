@@ -12,6 +12,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::TrySendError;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
@@ -238,11 +239,17 @@ fn calls_while_endpoints_come_and_go() {
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let mut node = Node::with(config.clone(), attr());
-                    if names.send(node.name()).is_err() {
-                        return;
-                    }
-                    for _ in 0..host::random() % 3000 {
+                    let (mut into, mut name) = ([0u8; 8], Some(node.name()));
+                    node.recv(Want::tag(1), &mut into).expect("recv");
+                    let mut turns = host::random() % 4000;
+                    while !stop.load(Ordering::Relaxed) && (turns > 0 || name.is_some()) {
                         let _ = node.poll();
+                        turns = turns.saturating_sub(1);
+                        if let Some(mine) = name.take()
+                            && let Err(TrySendError::Full(mine)) = names.try_send(mine)
+                        {
+                            name = Some(mine);
+                        }
                     }
                 }
             })
@@ -273,8 +280,8 @@ fn calls_while_endpoints_come_and_go() {
         }
     }
     assert_eq!(answered + told, ROUNDS);
+    eprintln!("{answered} answered, {told} told");
     stop.store(true, Ordering::Relaxed);
-    drop(heard);
     churn.into_iter().for_each(|thread| thread.join().expect("no panic"));
 }
 

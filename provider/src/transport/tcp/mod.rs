@@ -180,6 +180,11 @@ impl Tcp {
         self.place.port()
     }
 
+    /// Endpoints of this process that listen there, this one included.
+    pub fn endpoints(&self) -> usize {
+        self.place.endpoints()
+    }
+
     /// Whether there is a connection, or one is being made.
     pub fn has_connections(&self) -> bool {
         !self.connections.is_empty() || !self.calls.is_empty()

@@ -320,6 +320,11 @@ impl Place {
         self.reception.as_ref().and_then(|r| tcp::own_address(&r.listener).ok()).map_or(0, |a| a.port())
     }
 
+    /// Endpoints that listen there.
+    pub fn endpoints(&self) -> usize {
+        self.reception.as_ref().map_or(0, |r| r.seats.lock().len())
+    }
+
     /// Has the poller of the reception watched by `watch`, if there are not enough that do, and that is possible.
     pub fn watch(&mut self, watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>) {
         let Some(reception) = self.reception.as_ref().filter(|_| !self.watches) else { return };
@@ -366,6 +371,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(reception) = self.reception.take().filter(|_| !fork::in_child()) else { return };
+        // Who has called this endpoint and was not heard is told now, if nobody else is at it.
+        reception.serve(self.who, &mut Vec::new());
         // Until the listener is closed nobody finds that there is none, and that its port is in use.
         let all = ALL.lock();
         if self.watches {
