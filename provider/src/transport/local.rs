@@ -53,7 +53,7 @@ struct Stranger {
     until: u64,
 }
 
-/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks (the network has as many).
+/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks (the network has a third, and two for each process).
 pub struct Local {
     listener: OwnedFd,
     poller: Arc<Poller>,
