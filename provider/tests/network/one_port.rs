@@ -224,6 +224,37 @@ fn sleepers_are_woken_by_their_own_calls() {
     }
 }
 
+/// As many as may be woken by strangers are there and compute. One that came later sleeps, and is called.
+#[test]
+fn who_comes_late_looks_for_himself() {
+    let _dog = watchdog("late", 100);
+    let config = Config { spin: 0, ..network() };
+    let compute = together(&config, 6);
+    let mut sleeper = Node::with(config.clone(), attr());
+    let (mut caller, to) = (Node::with(network(), attr()), sleeper.name());
+    let (to, mut out, mut into) = (caller.av.insert(&to), [7; 8], [0; 8]);
+    let thread = std::thread::spawn(move || {
+        let waiter = sleeper.domain.waiter().expect("waiter");
+        sleeper.recv(Want::tag(1), &mut into).expect("recv");
+        while sleeper.poll().is_empty() {
+            if let Nap::Sleep(limit) = sleeper.domain.doze().expect("no fork") {
+                waiter.sleep(Some(limit.unwrap_or(Duration::from_secs(60))));
+                sleeper.domain.awake();
+            }
+        }
+        sleeper
+    });
+    // It sleeps by now, most likely; else this proves less.
+    std::thread::sleep(Duration::from_millis(50));
+    caller.send(Msg::new(to, 1), &mut out).expect("send");
+    let until = Deadline::new(20);
+    while !thread.is_finished() {
+        let _ = caller.poll();
+        until.check(|| "it sleeps on".into());
+    }
+    drop((thread.join().expect("no panic"), compute));
+}
+
 /// Endpoints come and go while they are called. No caller waits for ever: it is answered, or told that nobody is there.
 #[test]
 fn calls_while_endpoints_come_and_go() {
