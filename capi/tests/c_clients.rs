@@ -80,6 +80,12 @@ fn several() {
 }
 
 #[test]
+fn one_port() {
+    let mut client = stock(build("one_port", "client", &["-lfabric"]));
+    says_ok(client.env("FI_RUSTMX_SHM", "0").env("FI_RUSTMX_IFACE", "127.0.0.1"));
+}
+
+#[test]
 fn shared() {
     client("shared");
 }

@@ -13,7 +13,7 @@ use crate::shm::{bell, segment};
 use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
 use crate::sys::{host, interfaces, memfd};
-use crate::transport::local::Local;
+use crate::transport::local::{Local, Other};
 use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
 use rustix::fd::BorrowedFd;
@@ -96,7 +96,8 @@ impl Machine {
         let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), guard, ..self.terms.clone() };
         let addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
         let port = name.service().map_or(0, |s| s.port);
-        match Tcp::open(terms, port, host::random()) {
+        let who = name.identity().ok_or(Error::Invalid)?;
+        match Tcp::open(terms, who, port, host::random()) {
             Ok(tcp) => {
                 let place = Place { addresses, port: tcp.port() };
                 Ok(Some((tcp, place)))
@@ -124,9 +125,10 @@ impl Venue for Machine {
     fn open_with_key(&self, name: &Name, key: &Secret) -> Result<Box<dyn Door>, Error> {
         let guard = self.access.guard(key)?;
         let local = Local::open(name, guard.as_ref().map(|g| g.key.clone()))?;
-        let network = self.open_network(name, guard)?;
-        if let Some((tcp, place)) = &network {
-            local.watch(tcp.as_fd()).map_err(|_| Error::NoResources)?;
+        let mut network = self.open_network(name, guard)?;
+        if let Some((tcp, place)) = &mut network {
+            local.watch(Other::Network, tcp.as_fd()).map_err(|_| Error::NoResources)?;
+            tcp.watch_strangers(|fd| local.watch(Other::Strangers, fd));
             self.log.info(|| {
                 let addresses: Vec<String> = place.addresses.iter().map(|(ip, _)| ip.to_string()).collect();
                 format!("other hosts reach this endpoint at {} port {}", addresses.join(", "), place.port)
@@ -168,6 +170,10 @@ impl Door for Doors {
         self.place.as_ref()
     }
 
+    fn listening(&self) -> usize {
+        self.tcp.as_ref().map_or(0, Tcp::endpoints)
+    }
+
     fn reach(&self, name: &Name) -> Result<Reach, Error> {
         if self.shm && name.takes_memory() && name.is_local_to(host::id(), own_address) {
             Ok(Reach::Host)
@@ -193,12 +199,19 @@ impl Door for Doors {
     }
 
     fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
-        let network = self.local.poll(now, events);
+        let [network, strangers] = self.local.poll(now, events);
         if let Some(tcp) = &mut self.tcp {
             if network {
                 tcp.look(now, events);
             }
+            tcp.hear_strangers(now, strangers, events);
             tcp.look_after(now, events);
+            // Who watched may have closed.
+            tcp.watch_strangers(|fd| self.local.watch(Other::Strangers, fd));
+            if !self.nested && !tcp.has_connections() {
+                // No turns are taken any more, and somebody may call.
+                self.nested = self.local.watch(Other::Network, tcp.as_fd()).is_ok();
+            }
         }
     }
 
@@ -214,6 +227,10 @@ impl Door for Doors {
 
     fn has_turns(&self) -> bool {
         self.tcp.as_ref().is_some_and(|tcp| tcp.has_connections())
+    }
+
+    fn longest_nap(&self) -> Option<u64> {
+        self.tcp.as_ref().and_then(Tcp::longest_nap)
     }
 
     fn is_held_up(&self) -> bool {
@@ -244,7 +261,7 @@ impl Door for Doors {
         if let Some(tcp) = &mut self.tcp {
             tcp.arm();
             if !self.nested {
-                self.nested = self.local.watch(tcp.as_fd()).is_ok();
+                self.nested = self.local.watch(Other::Network, tcp.as_fd()).is_ok();
             }
         }
     }

@@ -138,13 +138,15 @@ impl Endpoint {
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
         let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends];
+        let listening = self.door.as_ref().map_or(0, |door| door.listening());
+        let shared = if listening > 1 { format!(", as {} others of this process", listening - 1) } else { String::new() };
         all.extend(self.addresses().into_iter().map(|Told { ip, port, interface, why }| {
             let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
             Circumstance {
                 about: "address",
-                says: format!("other hosts reach this endpoint at {ip} port {port}{by} ({why})"),
+                says: format!("other hosts reach this endpoint at {ip} port {port}{by}{shared} ({why})"),
                 members: format!(
-                    ",\"ip\":{},\"port\":{port},\"interface\":{},\"why\":{}",
+                    ",\"ip\":{},\"port\":{port},\"endpoints\":{listening},\"interface\":{},\"why\":{}",
                     quoted(&ip.to_string()),
                     interface.map_or("null".into(), |name| quoted(&name)),
                     quoted(&why)

@@ -281,6 +281,10 @@ impl Endpoint {
         }
         let addresses = self.av.as_ref().map_or(0, |av| av.vector().len());
         let call = Call { name: from, pid, by_contact: to.is_contact() };
+        if line.reach() == Reach::Network && self.peers.crossed_before(&own, &call) {
+            line.turn_away(Refusal::Crossed);
+            return;
+        }
         let id = match self.peers.caller(call, addresses, self.config.fragment as usize) {
             Ok(id) => id,
             Err(NotTaken::Impostor) => {
@@ -480,7 +484,10 @@ impl Endpoint {
             self.settle(out, id, other);
         }
         match self.attach(id, greeting, line) {
-            Ok(()) if matches!(self.peers.get(id).contact, Contact::Calling { .. }) => self.greeted(out, id, line.clone()),
+            Ok(()) if matches!(self.peers.get(id).contact, Contact::Calling { .. }) => {
+                self.peers.get_mut(id).answered = true;
+                self.greeted(out, id, line.clone());
+            }
             Ok(()) => {}
             Err(why) => self.depart(out, id, why),
         }

@@ -88,6 +88,8 @@ pub(super) struct Peer {
     pub awaited: bool,
     /// It was called for that.
     pub asked: bool,
+    /// We called it by the network, and it answered.
+    pub answered: bool,
 }
 
 impl Peer {
@@ -123,6 +125,7 @@ impl Peer {
             uninvited: false,
             awaited: false,
             asked: false,
+            answered: false,
         }
     }
 
@@ -249,6 +252,14 @@ impl Peers {
         let id = self.add(name, fragment);
         self.get_mut(id).canonical = other;
         Ok(id)
+    }
+
+    /// Whether a call by the network crossed ours, which was answered before it was heard: it has been given up by now. `own` is our name.
+    pub fn crossed_before(&self, own: &Name, call: &Call) -> bool {
+        let known = call.name.identity().and_then(|i| self.by_identity.get(&i)).map(|id| self.get(*id));
+        known.is_some_and(|peer| peer.answered && peer.contact == Contact::Greeted)
+            && !call.by_contact
+            && Name::call_counts(&own.to_bytes(), &call.name.to_bytes())
     }
 
     /// Somebody here has named it.

@@ -111,6 +111,7 @@ impl Endpoint {
         let unsure = (!woken).then_some(UNFENCED);
         // Whether their hosts still answer is asked by us alone.
         let health = self.poll.network.then_some(HEALTH);
-        calls.chain(question).chain(unsure).chain(health).min().map_or(Patience::Unlimited, Patience::Nanos)
+        let door = self.door.as_ref().and_then(|door| door.longest_nap());
+        calls.chain(question).chain(unsure).chain(health).chain(door).min().map_or(Patience::Unlimited, Patience::Nanos)
     }
 }

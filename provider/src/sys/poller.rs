@@ -24,6 +24,12 @@ impl Poller {
         epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
     }
 
+    /// Watches `fd` for output that is possible, too: until it is [retagged](Self::retag) it counts as ready while it takes some.
+    pub fn add_with_output(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::OUT;
+        epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags)
+    }
+
     /// Watches `fd` for edges: each time that input comes in, not as long as some is there.
     pub fn add_edge(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN | epoll::EventFlags::ET)

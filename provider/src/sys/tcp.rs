@@ -41,6 +41,11 @@ pub fn listen(at: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
+/// Nobody listens at `listener` any more, also if a child (fork(2)) has it, too: who calls is refused.
+pub fn stop_listening(listener: &OwnedFd) {
+    let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Read);
+}
+
 /// Begins to connect to `to`, from a port of `from` if that is given (`EADDRINUSE` if none of them is free), else from any.
 /// [`connected`] tells how it went.
 pub fn connect(to: SocketAddr, from: Option<RangeInclusive<u16>>, start: u16) -> Result<OwnedFd, Errno> {

@@ -38,13 +38,22 @@ const PEER: u64 = 2 << 32;
 const OWN: u64 = 3 << 32;
 const OTHER: u64 = 4 << 32;
 
+/// Other pollers of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// That of its connections to other hosts.
+    Network = 0,
+    /// That of who has called from there, and not said whom.
+    Strangers = 1,
+}
+
 struct Stranger {
     fd: OwnedFd,
     cred: PeerCred,
     until: u64,
 }
 
-/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks (the network has as many).
+/// The sockets of one endpoint: its listener and a poller; two descriptors until somebody talks (the network has a third, and two for each process).
 pub struct Local {
     listener: OwnedFd,
     poller: Arc<Poller>,
@@ -107,8 +116,8 @@ impl Local {
     }
 
     /// Watches another poller, so that whoever sleeps on this one wakes for it, too.
-    pub fn watch(&self, other: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.poller.add(other, OTHER)
+    pub fn watch(&self, which: Other, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.poller.add(fd, OTHER | which as u64)
     }
 
     /// Does not watch it any more.
@@ -121,9 +130,9 @@ impl Local {
         self.poller.as_fd()
     }
 
-    /// Looks once for what there is. Whether the other poller has something.
-    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
-        let mut other = false;
+    /// Looks once for what there is. Which of the other pollers have something, by their numbers.
+    pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> [bool; 2] {
+        let mut other = [false; 2];
         let mut tokens = std::mem::take(&mut self.tokens);
         self.poller.ready(&mut tokens);
         for &token in &tokens {
@@ -137,7 +146,7 @@ impl Local {
                     }
                     events.push(Event::Own);
                 }
-                OTHER => other = true,
+                OTHER => other.iter_mut().skip(id as usize).take(1).for_each(|is| *is = true),
                 _ => self.accept_all(now, events),
             }
         }

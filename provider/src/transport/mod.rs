@@ -90,6 +90,11 @@ pub trait Door: Send {
         None
     }
 
+    /// Endpoints of this process that listen at that port, this one included.
+    fn listening(&self) -> usize {
+        1
+    }
+
     /// How the endpoint `name` can be reached.
     ///
     /// # Errors
@@ -138,6 +143,11 @@ pub trait Door: Send {
 
     /// Somebody is about to sleep on [`as_fd`](Self::as_fd): everything that comes must make it readable.
     fn arm(&mut self) {}
+
+    /// Nanoseconds that may be slept there; `None`: as long as anybody likes.
+    fn longest_nap(&self) -> Option<u64> {
+        None
+    }
 
     /// Whether something can be read further once the endpoint has read what is in its rings.
     fn is_held_up(&self) -> bool {

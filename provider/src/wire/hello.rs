@@ -138,6 +138,11 @@ impl Hello {
         hello
     }
 
+    /// A hello of nobody, which says why nothing follows.
+    pub fn refusal(why: Refusal) -> Hello {
+        Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why)
+    }
+
     /// The token, if it is such a hello.
     pub fn token(&self) -> Option<u64> {
         (self.segment.get() == 0 && self.from == [0; NAME]).then(|| self.seal.get())

@@ -16,6 +16,7 @@
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
+//! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |
 //! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
 //!
 //! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
@@ -34,6 +35,7 @@ mod keys;
 mod lanes;
 mod liars;
 mod many;
+mod one_port;
 mod places;
 mod refusals;
 mod scene;

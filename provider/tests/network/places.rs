@@ -8,7 +8,7 @@ use rustmx::{AddressVector, Config, Domain, Error, Log};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-fn exchange(a: &mut Node, b: &mut Node, n: usize) {
+pub fn exchange(a: &mut Node, b: &mut Node, n: usize) {
     let to = a.knows(b);
     let (mut out, mut into) = (pattern(n, n), vec![0; n]);
     b.recv(Want::tag(1), &mut into).expect("recv");
@@ -18,7 +18,7 @@ fn exchange(a: &mut Node, b: &mut Node, n: usize) {
 }
 
 /// So many ports in a row that nobody uses now, below those that the kernel gives by itself.
-fn free_ports(count: u16) -> PortRange {
+pub fn free_ports(count: u16) -> PortRange {
     let until = Deadline::new(20);
     loop {
         let first = 10_000 + fresh_port() % 20_000;

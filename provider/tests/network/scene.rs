@@ -7,6 +7,7 @@ use rustmx::sys::clock::Clock;
 use rustmx::{Addr, Config, Domain, Log};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Whatever is said.
@@ -60,9 +61,12 @@ pub fn quiet(config: Config) -> (Node, Arc<Insisted>) {
     (Node::enabled(domain, attr()), said)
 }
 
-/// Peers of these endpoints are reached by TCP only.
+/// Peers of these endpoints are reached by TCP only. Endpoints that are opened by clones of one of these have one port; those of different calls have
+/// different terms, and with them different ports, as those of other processes would: the tests of a program must not hear each other's strangers.
 pub fn network() -> Config {
-    Config { shm: 0, iface: Iface::parse("127.0.0.1").0, ..Config::default() }
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let peer_timeout = Config::default().peer_timeout + CALLS.fetch_add(1, Ordering::Relaxed);
+    Config { shm: 0, iface: Iface::parse("127.0.0.1").0, peer_timeout, ..Config::default() }
 }
 
 /// The same, and the kernel reads long messages where they are, wherever it takes them so.

@@ -23,9 +23,13 @@ const MS: u64 = 1_000_000;
 const TURNS: usize = 300;
 
 /// A node whose time goes by only if it is told so.
+///
+/// Its terms are its own, and so is its port: strangers of other tests are nothing that it must look after.
 fn timeless() -> (Node, Arc<AtomicU64>) {
+    static NODES: AtomicU64 = AtomicU64::new(1);
     let now = Arc::new(AtomicU64::new(1));
-    (Node::open(Config::default(), attr(), Clock::Manual(now.clone())), now)
+    let peer_timeout = Config::default().peer_timeout + NODES.fetch_add(1, Ordering::Relaxed);
+    (Node::open(Config { peer_timeout, ..Config::default() }, attr(), Clock::Manual(now.clone())), now)
 }
 
 fn turns(node: &mut Node) -> Vec<Event> {
@@ -47,7 +51,7 @@ fn one(node: &mut Node) -> Event {
 #[test]
 fn who_dies_without_a_word_fails_what_waits_for_him() {
     let _dog = watchdog("without a word", 30);
-    let ((mut a, now), b) = (timeless(), Node::new());
+    let ((mut a, now), (b, _)) = (timeless(), timeless());
     let (from, name, mut into) = (a.knows(&b), b.name(), [0u8; 9]);
     a.recv(Want::tag(1).from(from), &mut into).expect("recv");
     now.fetch_add(990 * MS, Ordering::Relaxed);

@@ -18,7 +18,6 @@ use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -54,8 +53,6 @@ pub(super) struct Halves {
     pub incoming: Incoming,
     /// The lanes, where there may be some.
     pub bundle: Option<Box<Bundle>>,
-    /// A stranger's word that it is a lane.
-    pub lane: Option<u64>,
     /// The mirror that a hello announced, until the endpoint says where frames are to go.
     pub theirs: Option<SharedMem>,
     /// The job's key is being proved: until that is done nothing is said, nor heard.
@@ -128,12 +125,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(fd: OwnedFd, slot: u32, office: Arc<Office>, origin: Option<Origin>) -> Connection {
+    pub(super) fn new(stream: impl Into<Stream>, slot: u32, office: Arc<Office>, origin: Option<Origin>) -> Connection {
         let halves = Halves {
             outgoing: Outgoing::new(office.zerocopy.at(slot)),
             incoming: Incoming::new(),
             bundle: None,
-            lane: None,
             theirs: None,
             proof: None,
             late: false,
@@ -152,7 +148,7 @@ impl Connection {
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
         let is_owing = AtomicBool::new(false);
         let (wants_lanes, first) = (AtomicBool::new(false), OnceLock::new());
-        let (stream, halves, put_off) = (Stream::new(fd), Mutex::new(halves), AtomicU64::new(0));
+        let (stream, halves, put_off) = (stream.into(), Mutex::new(halves), AtomicU64::new(0));
         Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, put_off, halves }
     }
 
@@ -201,11 +197,6 @@ impl Connection {
         false
     }
 
-    /// Whether the other side has said what only who knows the job's key can say for the first time.
-    pub(super) fn seems_to_know(&self) -> bool {
-        self.halves.lock().proof.as_ref().is_some_and(|proof| proof.is_half_made())
-    }
-
     /// What carries it.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
@@ -227,7 +218,7 @@ impl Connection {
 
     /// The address of the other side, for people.
     pub(super) fn other_end(&self) -> String {
-        tcp::peer_address(self.stream.fd()).map_or_else(|| "somebody".into(), |a| a.to_string())
+        self.stream.other_end()
     }
 
     /// The version of the protocol that the other side speaks, if that is another one; told once.

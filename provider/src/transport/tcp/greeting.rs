@@ -1,17 +1,14 @@
 //! Hellos, as they come by a connection.
 
 use super::connection::{Connection, Halves};
-use super::lane::token_of;
-use super::proof;
 use super::stop::Stop;
 use crate::error::Error;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
 use crate::sys::tcp;
-use crate::transport::{Greeting, Handed, Reply};
-use crate::wire::hello::{BadHello, Hello, NAME, Refusal};
-use crate::wire::key::Proof;
+use crate::transport::{Greeting, Handed};
+use crate::wire::hello::{BadHello, Hello, Refusal};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -20,8 +17,6 @@ impl Connection {
     pub(super) fn take_hello(&self, halves: &mut Halves) -> bool {
         match halves.incoming.hello(self.stream()) {
             Ok(None) => return false,
-            // Whom we called is no lane of ours.
-            Ok(Some(bytes)) if halves.origin.is_none() && token_of(&bytes).is_some() => halves.lane = token_of(&bytes),
             Ok(Some(bytes)) => match greeting(&bytes) {
                 Ok(greeting) => {
                     if let Handed::Own(theirs) = &greeting.segment {
@@ -44,52 +39,23 @@ impl Connection {
         true
     }
 
-    /// What a stranger says.
-    pub(super) fn read_hello(&self) -> Reply {
-        let mut halves = self.halves.lock();
-        if !self.prove(&mut halves) {
-            // Who is refused knows it already.
-            return match halves.ended {
-                None => Reply::Nothing,
-                Some(Error::PeerGone) => Reply::Ended,
-                Some(why) => Reply::Refused(why),
-            };
-        }
-        if !self.take_hello(&mut halves) {
-            return Reply::Nothing;
-        }
-        match (halves.greeting.take(), halves.ended) {
-            _ if halves.lane.is_some() => Reply::Nothing,
-            (Some(greeting), _) => Reply::Greeting(greeting),
-            (None, None | Some(Error::PeerGone)) => Reply::Ended,
-            (None, Some(why)) => {
-                match why {
-                    // It does not read hellos yet.
-                    Error::KeyMissing => proof::refuse(self.stream().fd(), &Proof::Refused(Refusal::KeyUnknown).emit()),
-                    Error::Version => self.refuse(&mut halves, Refusal::Version),
-                    _ => self.refuse(&mut halves, Refusal::Malformed),
-                }
-                Reply::Refused(why)
-            }
+    /// The other side has called and said hello, before this was made.
+    pub(super) fn met(&self, greeting: &Greeting) {
+        if let Handed::Own(theirs) = &greeting.segment {
+            self.halves.lock().theirs = Some(theirs.clone());
         }
     }
 
     /// Says why nothing follows.
     pub(super) fn refuse(&self, halves: &mut Halves, why: Refusal) {
-        let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(why);
-        halves.outgoing.say(hello.as_bytes());
+        halves.outgoing.say(Hello::refusal(why).as_bytes());
         let _ = halves.outgoing.flush(self.stream(), false);
         tcp::finish(self.stream().fd());
-    }
-
-    /// The word of the lane that a stranger says he is, once.
-    pub(super) fn is_lane(&self) -> Option<u64> {
-        self.halves.lock().lane.take()
     }
 }
 
 /// Validates a hello, and makes the mirror that it asks for. Else why not; `None`: the other side's call counts.
-fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
+pub(super) fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
     let hello = match Hello::parse(bytes) {
         Ok(hello) => hello,
         Err(BadHello::Refused(Refusal::Crossed)) => return Err(None),

@@ -20,7 +20,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod.rs` | calls, connections, whose turn it is |
-//! | `strangers.rs` | who called and has not said who he is |
+//! | `reception.rs` | where callers arrive: one listener for the endpoints of a process |
+//! | `strangers.rs` | who called and has not said whom he wants |
 //! | `call.rs` | calls: one address after the other |
 //! | `connection.rs` | one connection: a [`Line`](super::Line) |
 //! | `outgoing.rs`, `incoming.rs` | its two halves |
@@ -53,6 +54,7 @@ mod outgoing;
 mod proof;
 #[cfg(test)]
 mod proof_tests;
+mod reception;
 mod session;
 mod stop;
 mod strangers;
@@ -65,10 +67,10 @@ use super::{Bulk, Event, NoCall};
 use crate::config::network::ZeroCopy;
 use crate::error::Error;
 use crate::log::Log;
-use crate::peer::name::Name;
+use crate::peer::name::{Identity, Name};
 use crate::sys::clock::Clock;
-use crate::sys::limits;
-use crate::sys::tcp;
+use crate::sys::poller::Poller;
+use crate::sys::{limits, tcp};
 use crate::types::PeerId;
 use crate::wire::hello::PROTOCOL;
 use call::{Call, Stand, refused};
@@ -78,7 +80,8 @@ use guesses::Guesses;
 use office::Office;
 pub use outgoing::ENOUGH;
 pub use proof::Guard;
-use rustc_hash::FxHashMap;
+pub use reception::no_port;
+use reception::{ARRIVED, Place};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
@@ -87,7 +90,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use strangers::Stranger;
+use stream::Stream;
 pub use zerocopy::Sums;
 
 /// Nanoseconds after which a call that nobody asks about any more is given up.
@@ -101,12 +104,11 @@ pub const OWED_FOR: u64 = 100_000;
 /// Nanoseconds between looks at what is owed to all.
 const SWEEP_EVERY: u64 = 2_000_000;
 
-const LISTENER: u64 = u64::MAX;
 /// What the kernel says of registered buffers.
 const RING: u64 = u64::MAX - 1;
 
-/// How the network is used.
-#[derive(Clone, Debug, Default)]
+/// How the network is used. Endpoints of a process for which all of this is the same have one port.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Where to listen; unspecified: at all addresses.
     pub ip: Option<(IpAddr, u32)>,
@@ -125,11 +127,10 @@ pub struct Terms {
 /// The network side of one endpoint's door.
 pub struct Tcp {
     office: Arc<Office>,
-    listener: OwnedFd,
+    place: Place,
     terms: Terms,
-    /// By slot; who owns a connection is its peer, or the list of strangers.
+    /// By slot; who owns a connection is its peer.
     connections: Slab<Weak<Connection>>,
-    strangers: FxHashMap<u32, Stranger>,
     /// By names of others' choice: the map is keyed.
     calls: HashMap<Name, Call>,
     clock: Clock,
@@ -142,29 +143,25 @@ pub struct Tcp {
     favourite: Favourite,
     health_at: u64,
     short_of_descriptors: bool,
-    /// The listener is not watched: there is no place for a caller now.
-    deaf: bool,
     random: u16,
 }
 
 impl Tcp {
-    /// Listens, at `port` if that is not 0.
+    /// The endpoint `who` listens: at `port`, by itself; if that is 0, with the others of this process that listen on the same terms.
     ///
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoResources`].
-    pub fn open(terms: Terms, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Office::new(terms.patience, terms.zerocopy).map_err(|_| Error::NoResources)?;
-        let listener = limits::with_descriptors(|| listen(&terms, port, random as u16)).map_err(|e| match e {
+    pub fn open(terms: Terms, who: Identity, port: u16, random: u64) -> Result<Tcp, Error> {
+        let office = Arc::new(Office::new(terms.patience, terms.zerocopy).map_err(|_| Error::NoResources)?);
+        let place = Place::take(&terms, port, random as u16, who, &office).map_err(|e| match e {
             Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
             _ => Error::NoResources,
         })?;
-        office.poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
         Ok(Tcp {
-            office: Arc::new(office),
-            listener,
+            office,
+            place,
             terms,
             connections: Slab::new(),
-            strangers: FxHashMap::default(),
             calls: HashMap::new(),
             clock: Clock::machine(),
             parked: Vec::new(),
@@ -174,19 +171,40 @@ impl Tcp {
             favourite: Favourite::default(),
             health_at: 0,
             short_of_descriptors: false,
-            deaf: false,
             random: random as u16,
         })
     }
 
     /// The port that it listens at.
     pub fn port(&self) -> u16 {
-        tcp::own_address(&self.listener).map_or(0, |a| a.port())
+        self.place.port()
     }
 
-    /// Whether there is a connection, one is being made, or callers have to wait.
+    /// Endpoints of this process that listen there, this one included.
+    pub fn endpoints(&self) -> usize {
+        self.place.endpoints()
+    }
+
+    /// Whether there is a connection, or one is being made.
     pub fn has_connections(&self) -> bool {
-        !self.connections.is_empty() || !self.calls.is_empty() || self.deaf
+        !self.connections.is_empty() || !self.calls.is_empty()
+    }
+
+    /// Has the place where strangers arrive watched by `watch`, if that is to be and is possible.
+    pub fn watch_strangers(&mut self, watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>) {
+        self.place.watch(watch);
+    }
+
+    /// Hears strangers, for all endpoints that listen here: if they are `ready`, or it is time to look. `now` in nanoseconds.
+    pub fn hear_strangers(&mut self, now: u64, ready: bool, events: &mut Vec<Event>) {
+        if self.place.serve(now, ready, events) {
+            self.take_in(events);
+        }
+    }
+
+    /// Nanoseconds after which strangers must be looked after again.
+    pub fn longest_nap(&self) -> Option<u64> {
+        self.place.longest_nap()
     }
 
     /// Readable while there is something to be polled for.
@@ -214,7 +232,7 @@ impl Tcp {
             Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
             Stand::Connected(fd, to) => {
                 let origin = Origin { name: *name, to, call };
-                let connection = self.add(fd, true, Some(origin)).map_err(NoCall::Never)?;
+                let connection = self.call_by(fd, Some(origin)).map_err(NoCall::Never)?;
                 self.let_stripe(&connection, Some(to));
                 Ok(connection)
             }
@@ -262,18 +280,32 @@ impl Tcp {
         });
     }
 
-    /// A connection that we took, or made (`calls`), to a peer (`origin`) or as a lane.
-    fn add(&mut self, fd: OwnedFd, calls: bool, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
-        let _ = tcp::set_patience(&fd, self.terms.patience);
-        tcp::hurry_if_near(&fd);
+    /// A connection that we made, to a peer (`origin`) or as a lane.
+    fn call_by(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
+        let connection = self.add(fd.into(), origin, |poller, fd, token| poller.add(fd, token))?;
+        if let Some(guard) = &self.terms.guard {
+            connection.guard(guard, true)?;
+        }
+        Ok(connection)
+    }
+
+    /// A connection, made or taken; `watch` puts it into our poller.
+    fn add(
+        &mut self,
+        stream: Stream,
+        origin: Option<Origin>,
+        watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
+    ) -> Result<Arc<Connection>, Error> {
+        let _ = tcp::set_patience(stream.fd(), self.terms.patience);
+        tcp::hurry_if_near(stream.fd());
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
-        self.office.poller.add(&fd, u64::from(slot)).map_err(|_| Error::NoResources)?;
-        let connection = Arc::new(Connection::new(fd, slot, self.office.clone(), origin));
-        entry.insert(Arc::downgrade(&connection));
-        if let Some(guard) = &self.terms.guard {
-            connection.guard(guard, calls)?;
+        if watch(&self.office.poller, stream.fd(), slot.into()).is_err() {
+            tcp::finish(stream.fd());
+            return Err(Error::NoResources);
         }
+        let connection = Arc::new(Connection::new(stream, slot, self.office.clone(), origin));
+        entry.insert(Arc::downgrade(&connection));
         Ok(connection)
     }
 
@@ -292,7 +324,7 @@ impl Tcp {
             self.random = random;
             // Other peers need descriptors more.
             let fd = tcp::connect(to, ports, random).ok().filter(limits::has_plenty);
-            let carrier = fd.and_then(|fd| self.add(fd, true, None).ok());
+            let carrier = fd.and_then(|fd| self.call_by(fd, None).ok());
             if !carrier.is_some_and(|carrier| first.add_lane(&carrier, None)) {
                 return first.no_lane();
             }
@@ -363,7 +395,7 @@ impl Tcp {
         let mut work = 0;
         if let Some(connection) = self.favourite.get() {
             work += usize::from(self.read(&connection, true, now, events));
-            if !self.favourite.asks() && self.strangers.is_empty() {
+            if !self.favourite.asks() {
                 return work;
             }
         }
@@ -377,8 +409,8 @@ impl Tcp {
         }
         for &token in &tokens {
             work += 1;
-            if token == LISTENER {
-                self.accept_all(events);
+            if token == ARRIVED {
+                self.take_in(events);
                 continue;
             }
             if token == RING {
@@ -390,10 +422,6 @@ impl Tcp {
                 continue;
             }
             let slot = token as u32;
-            if self.strangers.contains_key(&slot) {
-                self.hear_stranger(slot, events);
-                continue;
-            }
             if let Some(connection) = self.connection(slot) {
                 self.read(&connection, true, now, events);
             }
@@ -477,7 +505,7 @@ impl Tcp {
             return;
         }
         self.health_at = now + self.office.health_every();
-        self.look_after_strangers(now);
+        self.place.look_after();
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
         self.office.zerocopy.tend();
@@ -511,31 +539,6 @@ impl Tcp {
         let past = self.office.guesses.lock();
         live.fold((past.right, past.wrong), |sum, g| (sum.0 + g.right, sum.1 + g.wrong))
     }
-}
-
-/// Takes a port: the one that is asked for, or one of the range, or any.
-fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
-    let at = |port| match terms.ip {
-        Some((ip, scope)) => tcp::listen(tcp::scoped(ip, scope, port)),
-        // A host without IPv6 has no such socket.
-        None => match tcp::listen(SocketAddr::new(IpAddr::from([0; 16]), port)) {
-            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => tcp::listen(SocketAddr::new(IpAddr::from([0; 4]), port)),
-            other => other,
-        },
-    };
-    match &terms.ports {
-        Some(range) if port == 0 => {
-            let count = u32::from(range.end() - range.start()) + 1;
-            let ports = (0..count).map(|i| range.start() + ((u32::from(random) + i) % count) as u16);
-            ports.map(at).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or(Err(Errno::ADDRINUSE))
-        }
-        _ => at(port),
-    }
-}
-
-/// What to say when a range is used up.
-pub fn no_port(range: &RangeInclusive<u16>, what: &str) -> String {
-    format!("FI_RUSTMX_PORT_RANGE={}-{}: all of them are in use, none is left {what}; give more", range.start(), range.end())
 }
 
 /// What to say to a peer of another version.

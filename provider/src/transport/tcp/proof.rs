@@ -15,7 +15,7 @@
 use super::session::Session;
 use crate::error::Error;
 use crate::sys::tcp;
-use crate::wire::hello::{HELLO_LEN, Hello, NAME, Refusal};
+use crate::wire::hello::{HELLO_LEN, Hello, Refusal};
 use crate::wire::key::{Key, PROOF_HEAD, Proof};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -53,6 +53,12 @@ pub(super) enum Unproved {
     Garbage,
     /// It is none of the job. The other side knows.
     Error(Error),
+}
+
+impl PartialEq for Guard {
+    fn eq(&self, other: &Guard) -> bool {
+        self.encrypt == other.encrypt && self.key.shared() == other.key.shared()
+    }
 }
 
 enum At {
@@ -205,8 +211,7 @@ impl Handshake {
         }
         // Who says hello at once, or answers with one, has no key.
         if Hello::may_begin(&self.came) {
-            let hello = Hello::new([0; NAME], [0; NAME], 0, 0, [0; 16]).refuse(Refusal::KeyMissing);
-            return Err(self.refuse(fd, hello.as_bytes(), Error::KeyUnknown));
+            return Err(self.refuse(fd, Hello::refusal(Refusal::KeyMissing).as_bytes(), Error::KeyUnknown));
         }
         Err(Unproved::Garbage)
     }

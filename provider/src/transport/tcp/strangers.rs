@@ -1,101 +1,186 @@
-//! Who has called and not said who he is: the listener, patience, and what becomes of a hello.
+//! Who has called and not said who he is, and what becomes of a call once its endpoint is known.
 
-use super::super::{Line, Reply};
 use super::connection::Connection;
-use super::{CALL_PATIENCE, Event, LISTENER, Tcp, versions};
+use super::greeting::greeting;
+use super::incoming::Incoming;
+use super::lane::token_of;
+use super::proof::{self, Guard, Handshake, Unproved};
+use super::stop::Stop;
+use super::stream::Stream;
+use super::{Event, Tcp};
+use crate::error::Error;
 use crate::peer::name::Name;
 use crate::sys::{limits, tcp};
-use crate::wire::hello::Refusal;
-use rustix::io::Errno;
+use crate::transport::{Greeting, Line};
+use crate::wire::hello::{Hello, Refusal};
+use crate::wire::key::Proof;
+use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
-const HELLO_PATIENCE: u64 = 4_000_000_000;
-/// Strangers that may be connected at a time. Further ones wait in the backlog.
-const MOST_STRANGERS: usize = 1024;
+/// Whom a caller wants.
+pub(super) enum What {
+    /// The endpoint that its hello names.
+    Call(Box<Greeting>),
+    /// The one that knows this word: it is a lane.
+    Lane(u64),
+}
 
+/// What a stranger says.
+pub(super) enum Said {
+    Nothing,
+    What(What),
+    /// What cannot be used; it has been told. Its version of the protocol, if it is that.
+    Refused(Error, Option<u32>),
+    /// It is gone.
+    Ended,
+}
+
+/// Somebody who has called.
 pub(super) struct Stranger {
-    connection: Arc<Connection>,
-    /// When it was first looked at; 0: not yet.
-    since: u64,
+    stream: Stream,
+    /// The job's key is still being proved.
+    proof: Option<Box<Handshake>>,
+    incoming: Incoming,
+    /// When it was first looked after.
+    pub since: Option<u64>,
+}
+
+/// A call that is on its way to its endpoint.
+pub(super) struct Arrival {
+    pub stream: Stream,
+    pub what: What,
+}
+
+impl Stranger {
+    /// # Errors
+    /// [`Error::NoResources`]: it cannot be asked for the key.
+    pub fn new(fd: OwnedFd, guard: Option<&Guard>) -> Result<Stranger, Error> {
+        let proof = guard.map(|guard| Handshake::new(guard, false).map(Box::new)).transpose()?;
+        Ok(Stranger { stream: Stream::new(fd), proof, incoming: Incoming::new(), since: None })
+    }
+
+    pub fn fd(&self) -> &OwnedFd {
+        self.stream.fd()
+    }
+
+    /// The address of the other side, for people.
+    pub fn other_end(&self) -> String {
+        self.stream.other_end()
+    }
+
+    /// Whether it has said what only who knows the job's key can say for the first time.
+    pub fn seems_to_know(&self) -> bool {
+        self.proof.as_ref().is_some_and(|proof| proof.is_half_made())
+    }
+
+    /// It is known whom he wants.
+    pub fn arrives(self, what: What) -> Arrival {
+        Arrival { stream: self.stream, what }
+    }
+
+    /// Closing is not enough: a child (fork(2)) may have the socket, too.
+    pub fn hang_up(&self) {
+        tcp::finish(self.stream.fd());
+    }
+
+    /// What he says, as far as it is here.
+    pub fn hear(&mut self) -> Said {
+        match self.prove() {
+            Ok(true) => {}
+            Ok(false) => return Said::Nothing,
+            // Who is refused knows it already.
+            Err(Error::PeerGone) => return Said::Ended,
+            Err(why) => return Said::Refused(why, None),
+        }
+        let bytes = match self.incoming.hello(&self.stream) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Said::Nothing,
+            Err(Stop::Ended) => return Said::Ended,
+            Err(stop) => {
+                match stop {
+                    // It does not read hellos yet.
+                    Stop::Keyed => proof::refuse(self.fd(), &Proof::Refused(Refusal::KeyUnknown).emit()),
+                    _ => self.refuse(Refusal::Malformed),
+                }
+                return Said::Refused(stop.into(), None);
+            }
+        };
+        if let Some(token) = token_of(&bytes) {
+            return Said::What(What::Lane(token));
+        }
+        match greeting(&bytes) {
+            Ok(greeting) => Said::What(What::Call(greeting)),
+            Err(None) => Said::Ended,
+            Err(Some(why)) => {
+                self.refuse(if why == Error::Version { Refusal::Version } else { Refusal::Malformed });
+                Said::Refused(why, Hello::foreign(&bytes))
+            }
+        }
+    }
+
+    /// Goes on with the proof of the key. Whether it is made, or there is none to be made.
+    fn prove(&mut self) -> Result<bool, Error> {
+        let Some(proof) = &mut self.proof else { return Ok(true) };
+        match proof.step(self.stream.fd()) {
+            Ok(None) => Ok(false),
+            Ok(Some(session)) => {
+                if let Some(session) = session {
+                    self.stream.encrypt(session);
+                }
+                self.proof = None;
+                Ok(true)
+            }
+            Err(Unproved::Ended | Unproved::TooLate) => Err(Error::PeerGone),
+            Err(Unproved::Garbage) => Err(Error::Corrupt),
+            Err(Unproved::Error(why)) => Err(why),
+        }
+    }
+
+    fn refuse(&self, why: Refusal) {
+        self.stream.say(&Hello::refusal(why));
+        self.hang_up();
+    }
+}
+
+impl Arrival {
+    /// The address of the other side, for people.
+    pub fn other_end(&self) -> String {
+        self.stream.other_end()
+    }
 }
 
 impl Tcp {
-    /// Takes the calls that wait.
-    pub(super) fn accept_all(&mut self, events: &mut Vec<Event>) {
-        while self.strangers.len() < MOST_STRANGERS {
-            let (fd, _) = match limits::with_descriptors(|| tcp::accept(&self.listener)) {
-                Ok(both) => both,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(why) => {
-                    if matches!(why, Errno::MFILE | Errno::NFILE) && !self.short_of_descriptors {
-                        self.short_of_descriptors = true;
-                        let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why, None));
+    /// Takes in who has called this endpoint.
+    pub(super) fn take_in(&mut self, events: &mut Vec<Event>) {
+        for Arrival { stream, what } in self.place.arrivals() {
+            let added = self.add(stream, None, |poller, fd, token| poller.retag(fd, token));
+            // Nothing is left to be said: dropped, it hangs up.
+            let Ok(connection) = added else { continue };
+            match what {
+                What::Call(greeting) => {
+                    // Who calls need not be called.
+                    if let Ok(from) = Name::from_bytes(&greeting.hello.from) {
+                        self.calls.remove(&from);
                     }
-                    break;
-                }
-            };
-            self.short_of_descriptors = false;
-            let Ok(connection) = self.add(fd, false, None) else { break };
-            let slot = connection.slot();
-            self.strangers.insert(slot, Stranger { connection, since: 0 });
-            self.hear_stranger(slot, events);
-        }
-        // Those that wait in the backlog must neither keep us busy nor awake.
-        self.office.poller.remove(&self.listener);
-        self.deaf = true;
-    }
-
-    fn listen_again(&mut self) {
-        self.deaf = self.office.poller.add(&self.listener, LISTENER).is_err();
-    }
-
-    /// Hears what a stranger says.
-    pub(super) fn hear_stranger(&mut self, slot: u32, events: &mut Vec<Event>) {
-        let Some(stranger) = self.strangers.get(&slot) else { return };
-        let who = stranger.connection.other_end();
-        let said = stranger.connection.read_hello();
-        if let Some(token) = stranger.connection.is_lane() {
-            return self.hear_lane(slot, token, events);
-        }
-        match said {
-            Reply::Nothing => {}
-            Reply::Greeting(greeting) => {
-                // Who calls need not be called.
-                if let Ok(from) = Name::from_bytes(&greeting.hello.from) {
-                    self.calls.remove(&from);
-                }
-                if let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) {
+                    connection.met(&greeting);
                     if connection.has_more() {
-                        self.parked.push(slot);
+                        self.parked.push(connection.slot());
                     }
                     self.let_stripe(&connection, None);
                     events.push(Event::Call { line: connection, pid: 0, greeting });
                 }
-                // Peers that all call at once are heard as fast as they speak.
-                if self.deaf && self.strangers.len() <= MOST_STRANGERS / 2 && !self.short_of_descriptors {
-                    self.listen_again();
-                }
+                What::Lane(token) => self.take_lane(connection, token, events),
             }
-            Reply::Refused(why) => {
-                let text = stranger.connection.foreign_version().map_or_else(|| why.to_string(), versions);
-                events.push(Event::TurnedAway(format!("{who}: {text}"), Some(why)));
-                self.strangers.remove(&slot);
-            }
-            _ => _ = self.strangers.remove(&slot),
         }
     }
 
     /// A stranger says that he is a lane of somebody, by a word that only that one knows.
-    fn hear_lane(&mut self, slot: u32, token: u64, events: &mut Vec<Event>) {
-        let Some(Stranger { connection, .. }) = self.strangers.remove(&slot) else { return };
+    fn take_lane(&mut self, connection: Arc<Connection>, token: u64, events: &mut Vec<Event>) {
         let first = self.office.tokens.lock().get(&token).copied().and_then(|slot| self.connection(slot));
         match first {
             Some(first) if limits::has_plenty(connection.stream().fd()) && first.add_lane(&connection, Some(token)) => {
                 if connection.has_more() {
-                    self.parked.push(slot);
+                    self.parked.push(connection.slot());
                 }
             }
             Some(_) => connection.turn_away(Refusal::NoResources),
@@ -106,24 +191,4 @@ impl Tcp {
             }
         }
     }
-
-    /// Who has not said hello in time is hung up on.
-    pub(super) fn look_after_strangers(&mut self, now: u64) {
-        // Counted from here: what a turn is told of the time may be as old as its last look at the clock.
-        let many = self.strangers.len() > MOST_STRANGERS / 2;
-        self.strangers.retain(|_, s| {
-            s.since = or_now(s.since, now);
-            // Who knows the key, as it seems, may compute. (Or he repeats what he heard; then he shares half of the places with his like.)
-            let patience = if !many && s.connection.seems_to_know() { CALL_PATIENCE } else { HELLO_PATIENCE };
-            now.saturating_sub(s.since) < patience
-        });
-        if self.deaf && self.strangers.len() < MOST_STRANGERS {
-            self.listen_again();
-        }
-    }
-}
-
-/// A time that is not known yet is now.
-fn or_now(since: u64, now: u64) -> u64 {
-    if since == 0 { now } else { since }
 }

@@ -1,11 +1,14 @@
 //! What carries a connection's bytes: the socket as it is, or encrypted. What is above names pieces of memory and knows no difference.
 
 use super::session::Session;
+use crate::mem::shared::{Heap, SharedMem};
 use crate::sys::tcp::{self, Piece};
+use crate::wire::hello::Hello;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::OnceLock;
+use zerocopy::IntoBytes;
 
 /// A socket, and what encrypts it. Plain, it costs one branch for each system call.
 pub(super) struct Stream {
@@ -13,9 +16,28 @@ pub(super) struct Stream {
     session: OnceLock<Box<Mutex<Session>>>,
 }
 
+impl From<OwnedFd> for Stream {
+    fn from(fd: OwnedFd) -> Stream {
+        Stream::new(fd)
+    }
+}
+
 impl Stream {
     pub fn new(fd: OwnedFd) -> Stream {
         Stream { fd, session: OnceLock::new() }
+    }
+
+    /// The address of the other side, for people.
+    pub fn other_end(&self) -> String {
+        tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())
+    }
+
+    /// Says so much and no more, as far as there is room for it.
+    pub fn say(&self, hello: &Hello) {
+        let bytes = hello.as_bytes();
+        let memory = SharedMem::new(Heap::new(bytes.len()));
+        memory.fill_bytes(0, bytes);
+        let _ = self.send(&[Piece::Own(&memory, 0, bytes.len())]).and_then(|_| self.push());
     }
 
     /// From now on everything is encrypted.
