@@ -107,7 +107,10 @@ impl Scene {
     fn new(by_network: bool) -> Scene {
         let iface = Iface::parse("127.0.0.1").0;
         let (shm, tcp) = (u64::from(!by_network), u64::from(by_network));
-        let config = Config { shm, tcp, iface, yield_when_idle: 1, close_timeout: 0, ..Config::default() };
+        // Terms of its own, and with them a port: scenes of other threads have another time, and strangers of theirs.
+        static SCENES: AtomicU64 = AtomicU64::new(0);
+        let peer_timeout = Config::default().peer_timeout + SCENES.fetch_add(1, Ordering::Relaxed) % 1000;
+        let config = Config { shm, tcp, iface, peer_timeout, yield_when_idle: 1, close_timeout: 0, ..Config::default() };
         let clock = Arc::new(AtomicU64::new(1));
         let open = || Node::open(config.clone(), attr(), Clock::Manual(clock.clone()));
         let (victim, good) = (open(), open());

@@ -505,7 +505,7 @@ impl Tcp {
             return;
         }
         self.health_at = now + self.office.health_every();
-        self.place.look_after();
+        self.place.look_after(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.redial(now);
         self.office.zerocopy.tend();

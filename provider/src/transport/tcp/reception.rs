@@ -27,7 +27,6 @@ use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms, versions};
 use crate::peer::name::{Identity, Name};
-use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use crate::sys::{fork, limits, tcp};
 use crate::wire::hello::{Hello, Refusal};
@@ -72,7 +71,6 @@ struct Seat {
 struct Hall {
     strangers: Slab<Stranger>,
     tokens: Vec<u64>,
-    clock: Clock,
     /// The listener is not watched: there is no place for a caller now.
     deaf: bool,
     short_of_descriptors: bool,
@@ -116,13 +114,7 @@ impl Reception {
         let poller = limits::with_descriptors(Poller::new)?;
         let listener = limits::with_descriptors(|| listen(terms, port, random))?;
         poller.add(&listener, LISTENER)?;
-        let hall = Hall {
-            strangers: Slab::new(),
-            tokens: Vec::new(),
-            clock: Clock::machine(),
-            deaf: false,
-            short_of_descriptors: false,
-        };
+        let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, short_of_descriptors: false };
         Ok(Reception {
             terms: terms.clone(),
             listener,
@@ -265,13 +257,12 @@ impl Reception {
         seats.iter_mut().find(|seat| seat.who == who).map(|seat| std::mem::take(&mut seat.inbox)).unwrap_or_default()
     }
 
-    /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    fn look_after(&self) {
+    /// Who has not said hello in time is hung up on. Called now and then by every endpoint; `now` is of the clock that all of them go by.
+    fn look_after(&self, now: u64) {
         if !self.busy.load(Ordering::Relaxed) {
             return;
         }
         let Some(mut hall) = self.hall.try_lock() else { return };
-        let now = hall.clock.now().max(1);
         let many = hall.strangers.len() > MOST_STRANGERS / 2;
         hall.strangers.retain(|_, stranger| {
             // Counted from here: nobody may have looked for long.
@@ -361,9 +352,9 @@ impl Place {
     }
 
     /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    pub fn look_after(&self) {
+    pub fn look_after(&self, now: u64) {
         if let Some(reception) = &self.reception {
-            reception.look_after();
+            reception.look_after(now);
         }
     }
 }
