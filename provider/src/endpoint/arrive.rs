@@ -37,6 +37,8 @@ struct Desk<'a> {
     moved: u64,
     /// All that is in the ring was written after this time; 0: nothing is known of it.
     since: u64,
+    /// Nothing was there at the last look.
+    waited: bool,
     /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
     news: Option<u32>,
 }
@@ -59,6 +61,12 @@ impl Endpoint {
     fn drain_until_news(&mut self, out: &mut Out<'_>, id: PeerId) -> (usize, Option<u32>) {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);
+        // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
+        // writer has just touched, would cost a hand-over before the application hears of the first. What came from another host is in our
+        // own memory, and the next turn would begin with a system call.
+        let far = peer.reach == Reach::Network;
+        let waited = self.poll.idle > 0 && !far;
+        let budget = if waited { 1 } else { BUDGET };
         let mut desk = Desk {
             tagged: &mut self.books.tagged,
             untagged: &mut self.books.untagged,
@@ -70,13 +78,9 @@ impl Endpoint {
             via: id,
             moved: 0,
             since: self.poll.empty_at(peer.hot),
+            waited,
             news: None,
         };
-        // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
-        // writer has just touched, would cost a hand-over before the application hears of the first. What came from another host is in our
-        // own memory, and the next turn would begin with a system call.
-        let far = peer.reach == Reach::Network;
-        let budget = if self.poll.idle > 0 && !far { 1 } else { BUDGET };
         let before = peer.link.as_ref().map_or(0, |l| l.consumed());
         let mut taken = 0;
         let mut sound = true;
@@ -159,6 +163,10 @@ impl Desk<'_> {
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
+        let lines = header.lines();
+        if lines > 1 && self.waited {
+            link.fetch(lines);
+        }
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
             Kind::Eager => self.long_message::<Eager>(out, peer, &header)?,
@@ -203,7 +211,7 @@ impl Desk<'_> {
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,
         }
         if let Some(link) = &mut peer.link {
-            link.consume(&header);
+            link.consume(lines);
         }
         Ok(true)
     }

@@ -228,7 +228,7 @@ impl OneSided {
 
     /// Target: a PUT is at the head of the ring.
     pub fn on_put(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
-        let place = Place::parse(link.body(header));
+        let place = Place::parse(link.body());
         self.may_owe()?;
         let len = header.len as usize;
         let wrote = regions.reach(header.tag, place.addr, len, Access::REMOTE_WRITE).and_then(|seg| {
@@ -254,7 +254,7 @@ impl OneSided {
 
     /// Target: a GET is at the head of the ring.
     pub fn on_get(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
-        let place = Place::parse(link.body(header));
+        let place = Place::parse(link.body());
         self.may_owe()?;
         let key = header.tag;
         let reached = usize::try_from(header.data)
@@ -273,7 +273,7 @@ impl OneSided {
 
     /// Target: an ATOMIC is at the head of the ring.
     pub fn on_atomic(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
-        let place = Place::parse(link.body(header));
+        let place = Place::parse(link.body());
         self.may_owe()?;
         let (order, bytes) = Order::parse(header.data).ok_or(Corrupt)?;
         let mut given = Vec::new();
@@ -305,7 +305,7 @@ impl OneSided {
 
     /// Target: an EVENT is at the head of the ring.
     pub fn on_event(link: &Link, header: &Header) -> Touched {
-        let place = Place::parse(link.body(header));
+        let place = Place::parse(link.body());
         let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
         Touched { write: header.flags & flag::READ == 0, len: place.total(), key: header.tag, data }
     }

@@ -438,7 +438,7 @@ impl Protocol for Stream {
     }
 
     fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Rts>, Corrupt> {
-        let rts = Rts::parse(wire.link.body(header), header.len).map_err(|_| Corrupt)?;
+        let rts = Rts::parse(wire.link.body(), header.len).map_err(|_| Corrupt)?;
         let total = usize::try_from(rts.total).map_err(|_| Corrupt)?;
         Ok(Announced { env: envelope_of(header, total), body: rts })
     }

@@ -35,7 +35,7 @@ use crate::protocol::{eager::Eager, inline::Inline, stream::Stream};
 use crate::shm::{layout, segment};
 use crate::sys::cpu;
 use crate::types::{MAX_MSG, ProtoId};
-use crate::wire::header::HEAD;
+use crate::wire::header::{Header, Kind};
 use model::{Case, Memory, Model, PeerClass, Source};
 use std::fmt;
 use std::ops::Range;
@@ -161,7 +161,7 @@ pub fn record_max_far(config: &Config) -> usize {
 }
 
 fn record_max_of(ring: u64) -> usize {
-    layout::ring_lines(segment::bytes_for(ring)) as usize / 4 * layout::LINE - HEAD
+    layout::ring_lines(segment::bytes_for(ring)) as usize / 4 * layout::LINE - Header::payload_offset(Kind::Eager, usize::MAX)
 }
 
 /// What of `FI_RUSTMX_PROTOCOL` cannot be done with this configuration and is ignored, and why: one sentence for the user.

@@ -10,7 +10,8 @@
 //! * `Producer` and `Consumer` hold all positions privately; the shared memory holds only the records. A record is
 //!   valid when the first word of its first line is not zero.
 //! * Before a record is published the first word of the line after it is zero (`clean`), so payload of an earlier lap is never
-//!   taken for a header. Clearing runs one line ahead of the tail when there is room.
+//!   taken for a header. Clearing runs one line ahead of the tail when there is room, and, where long records are answered one by one, as many lines
+//!   as the last one had.
 //! * A record never wraps: [`SKIP`] covers the lines up to the end.
 //! * Who needs little room goes round in *short laps*, and the rest of the memory is never touched: at their end the writer skips all the rest, if the
 //!   reader has left it so much room, and goes on to the end of the ring if not, or if a record is long. The reader sees a skip like any other.
@@ -44,6 +45,8 @@ pub struct Producer<M> {
     written: u32,
     acked: u32,
     clean: u32,
+    /// The first word of the line so many behind the tail is zero, too; 0: nothing is known of another one.
+    cleared: u32,
     /// Lines of a short lap, and the line at which the present lap ends.
     short: u32,
     end: u32,
@@ -57,7 +60,7 @@ const LONG_LAPS: u32 = 8;
 impl<M: Words> Producer<M> {
     /// Over `lines` lines of zeroed memory.
     pub fn new(mem: M, lines: u32) -> Self {
-        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines, short: lines, end: lines, long_laps: 0 }
+        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines, cleared: 0, short: lines, end: lines, long_laps: 0 }
     }
 
     /// Goes round in laps of `short` lines where that is enough. Said before the first record.
@@ -157,9 +160,12 @@ impl<M: Words> Producer<M> {
     fn publish_first(&mut self, lines: u32, word: u64) {
         debug_assert!(word != 0 && lines > 0 && lines <= self.lines - self.tail);
         if self.clean <= lines {
-            self.clear(lines);
+            if self.cleared != lines {
+                self.clear(lines);
+            }
             self.clean = lines + 1;
         }
+        self.cleared = 0;
         // R1
         self.mem.word(self.tail as usize * LINE_WORDS).store(word, Ordering::Release);
         self.tail = self.line_after(lines);
@@ -169,6 +175,16 @@ impl<M: Words> Producer<M> {
         if self.clean < 2 && self.free() >= 2 {
             self.clear(1);
             self.clean = 2;
+        }
+    }
+
+    /// A record of `lines` lines may be next: if nothing else waits for the reader, the line behind it is cleared now, while there is time for it. Whoever sends
+    /// many in a row has none.
+    #[inline]
+    pub fn clear_behind_next(&mut self, lines: u32) {
+        if self.written.wrapping_sub(self.acked) <= lines && self.end - self.tail > lines && self.free() > lines {
+            self.clear(lines);
+            self.cleared = lines;
         }
     }
 

@@ -9,16 +9,21 @@ mod model {
 
     #[derive(Clone, Debug)]
     enum Op {
-        Write { lines: u32, keep: u32 },
+        /// `next`: how long the record behind it is taken to be; 0: nobody guesses.
+        Write {
+            lines: u32,
+            keep: u32,
+            next: u32,
+        },
         Read,
         Ack,
     }
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            3 => (1u32..5, 0u32..3).prop_map(|(lines, keep)| Op::Write { lines, keep }),
+            3 => (1u32..5, 0u32..3, 0u32..6).prop_map(|(lines, keep, next)| Op::Write { lines, keep, next }),
             3 => Just(Op::Read),
-            1 => Just(Op::Ack),
+            2 => Just(Op::Ack),
         ]
     }
 
@@ -66,11 +71,14 @@ mod model {
             let mut stamp = 1u64;
             for op in ops {
                 match op {
-                    Op::Write { lines, keep } => {
+                    Op::Write { lines, keep, next } => {
                         if let Some(offset) = tx.reserve(lines, keep) {
                             prop_assert!(offset / LINE + lines as usize <= ring_lines as usize);
                             fill(&mem, offset, lines, stamp);
                             tx.publish(lines, [stamp << 8 | 2, stamp, !stamp]);
+                            if next > 0 {
+                                tx.clear_behind_next(next);
+                            }
                             oracle.push_back((stamp, lines));
                             stamp += 1;
                         } else {
@@ -125,6 +133,33 @@ mod model {
         furthest(400, 3, true);
         assert!(furthest(100, 3, true) <= 16, "it came back");
         assert!(furthest(10, 9, true) > 16, "long ones");
+    }
+
+    /// Who was answered, and goes on with a record as long as the last one, clears nothing any more when it is published: a line that the reader has had
+    /// in its hands would have to be fetched first.
+    #[test]
+    fn the_line_behind_the_next_record_is_cleared_ahead() {
+        let mem = SharedMem::new(Heap::new(32 * LINE));
+        let (mut tx, mut rx) = (Producer::new(mem.clone(), 32), Consumer::new(mem.clone(), 32));
+        let mut send = |tx: &mut Producer<SharedMem>, lines: u32| {
+            let offset = tx.reserve(lines, 0).expect("room");
+            fill(&mem, offset, lines, 1);
+            let before: Vec<u64> = (0..32).map(|line| mem.word(line * LINE_WORDS).load(Ordering::Relaxed)).collect();
+            tx.publish(lines, [2, 0, 0]);
+            tx.clear_behind_next(lines);
+            assert!(matches!(rx.peek(), Peeked::Record(_)));
+            rx.release(lines);
+            assert_eq!(rx.peek(), Peeked::Empty);
+            tx.ack(rx.consumed()).expect("ack");
+            before[(offset / LINE + lines as usize) % 32]
+        };
+        // After one lap there is something in every line.
+        let behind: Vec<u64> = (0..30).map(|_| send(&mut tx, 3)).collect();
+        assert_eq!(behind[10..].iter().filter(|&&word| word != 0).count(), 4, "twice in a lap of ten, at its turn: {behind:?}");
+        // A record of another length: what was cleared is not where it ends.
+        for lines in [5, 3, 3, 1, 1, 3, 2, 3, 4] {
+            send(&mut tx, lines);
+        }
     }
 
     #[test]
@@ -203,6 +238,7 @@ mod interleavings {
                         writer_mem.word(offset / 8 + LINE_WORDS).store(stamp << 8 | 2, Ordering::Relaxed);
                     }
                     tx.publish(lines, [stamp << 8 | 2, stamp, 0]);
+                    tx.clear_behind_next(2);
                 }
             });
             let mut rx = Consumer::new(mem.clone(), LINES);

@@ -107,6 +107,8 @@ const SHORT_LAP: u32 = ring_lines(20 << 10);
 
 /// Lines that are asked for ahead of the next record: one of 32 KiB has 513.
 const MOST_AHEAD: u32 = 600;
+/// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
+const AT_ONCE: usize = 16;
 
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
@@ -164,7 +166,7 @@ impl Link {
 
     /// Most payload that one record of `kind` may carry on this link: a quarter of the ring.
     pub fn max_payload(&self, kind: Kind) -> usize {
-        (self.tx.lines() as usize / 4 * LINE - HEAD - kind.body()).min(usize::from(u16::MAX))
+        (self.tx.lines() as usize / 4 * LINE - Header::payload_offset(kind, usize::MAX)).min(usize::from(u16::MAX))
     }
 
     /// Position behind the last record sent.
@@ -195,7 +197,8 @@ impl Link {
     /// Sends a record, or says why not. Returns the position behind it.
     #[inline]
     pub fn send(&mut self, draft: &Draft<'_>, class: Class) -> Result<u32, NotSent> {
-        let need = Header::lines_of(draft.kind, draft.len);
+        let payload = Header::payload_offset(draft.kind, draft.len);
+        let need = (payload + draft.len).div_ceil(LINE) as u32;
         let keep = match class {
             Class::Control => 0,
             Class::Envelope => CONTROL_KEEP,
@@ -205,12 +208,12 @@ impl Link {
             Some(offset) => offset,
             None => self.reserve_after_refresh(need, keep)?,
         };
-        let mut at = offset + HEAD;
         if draft.kind.body() != 0 {
-            self.ring.word(at / 8).store(draft.body[0], Ordering::Relaxed);
-            self.ring.word(at / 8 + 1).store(draft.body[1], Ordering::Relaxed);
-            at += draft.kind.body();
+            let body = (offset + HEAD) / 8;
+            self.ring.word(body).store(draft.body[0], Ordering::Relaxed);
+            self.ring.word(body + 1).store(draft.body[1], Ordering::Relaxed);
         }
+        let at = offset + payload;
         if !draft.bytes.is_empty() {
             self.ring.fill_bytes(at, draft.bytes);
         } else if draft.len != 0 {
@@ -239,8 +242,9 @@ impl Link {
     /// The peer has read the lines ahead when the ring came round the last time, and its core still has them: writing to them takes as long as
     /// fetching them. They are asked for now, while the peer reads what was just written, for a next record that is as long as this one.
     #[inline(never)]
-    fn claim_ahead(&self, lines: u32) {
+    fn claim_ahead(&mut self, lines: u32) {
         if !self.in_place {
+            self.tx.clear_behind_next(lines);
             let (at, bytes) = self.tx.ahead(lines.min(MOST_AHEAD));
             self.ring.claim(at, bytes);
         }
@@ -402,15 +406,25 @@ impl Link {
         }
     }
 
+    /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
+    /// processor has seen the records come in a row, and runs ahead by itself.
+    #[inline(never)]
+    pub fn fetch(&self, lines: u32) {
+        if let Some(inbound) = &self.inbound {
+            let lines = (lines as usize - 1).min(AT_ONCE);
+            inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
+        }
+    }
+
     fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
         self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
     }
 
     /// Body words of the record at the head.
-    pub fn body(&self, header: &Header) -> [u64; 2] {
-        self.place(header).map_or([0; 2], |(ring, at)| {
-            let word = (at - 16) / 8;
-            [ring.word(word).load(Ordering::Relaxed), ring.word(word + 1).load(Ordering::Relaxed)]
+    pub fn body(&self) -> [u64; 2] {
+        self.inbound.as_ref().map_or([0; 2], |i| {
+            let word = (i.rx.offset() + HEAD) / 8;
+            [i.ring.word(word).load(Ordering::Relaxed), i.ring.word(word + 1).load(Ordering::Relaxed)]
         })
     }
 
@@ -467,11 +481,11 @@ impl Link {
         }
     }
 
-    /// Gives the record at the head back to the writer; it learns of it from the next record we send or [`tell`](Self::tell).
+    /// Gives the record at the head, `lines` long, back to the writer; it learns of it from the next record we send or [`tell`](Self::tell).
     #[inline]
-    pub fn consume(&mut self, header: &Header) {
+    pub fn consume(&mut self, lines: u32) {
         if let Some(inbound) = &mut self.inbound {
-            inbound.rx.release(header.lines());
+            inbound.rx.release(lines);
             // Long records: let the writer go on while we copy the next one.
             if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {
                 self.tell_sleeper();

@@ -11,7 +11,7 @@
 //!          OFFER, two words: total bytes; id (32) and number of lent memory (32)
 //!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
-//! payload
+//! payload  from 512 bytes on in the second line
 //! ```
 //! [`Header::parse`] is the validator: what it returns has a known kind, known flags for that kind, and a length
 //! that lies inside the lines that it says. Tags, CQ data and totals are the application's and may be anything.
@@ -124,6 +124,9 @@ pub mod flag {
 /// Most payload that fits in one inline record of four lines.
 pub const INLINE_MAX: usize = 4 * LINE - HEAD;
 
+/// Payload of so many bytes begins on a line (`docs/adr/0004-ring.md`, *What a long record waits for*).
+const STEPPED: usize = 512;
+
 /// A validated header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -146,10 +149,17 @@ pub struct Header {
 pub struct BadHeader;
 
 impl Header {
+    /// Offset of the payload in a record of `kind` with `len` payload bytes: behind the header and the body, or, if it is long, in the second line, so that
+    /// neither side's copy is out of step with the lines.
+    #[inline]
+    pub const fn payload_offset(kind: Kind, len: usize) -> usize {
+        if len < STEPPED { HEAD + kind.body() } else { LINE }
+    }
+
     /// Lines of a record of `kind` with `len` payload bytes.
     #[inline]
     pub const fn lines_of(kind: Kind, len: usize) -> u32 {
-        (HEAD + kind.body() + len).div_ceil(LINE) as u32
+        (Self::payload_offset(kind, len) + len).div_ceil(LINE) as u32
     }
 
     /// Lines of this record.
@@ -161,7 +171,7 @@ impl Header {
     /// Offset of the payload in the record.
     #[inline]
     pub fn payload_at(&self) -> usize {
-        HEAD + self.kind.body()
+        Self::payload_offset(self.kind, self.len as usize)
     }
 
     /// As words, for the record at `position`.

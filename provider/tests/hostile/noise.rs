@@ -107,7 +107,8 @@ fn one_noise(scene: &mut Scene, liar: &mut Liar, rng: &mut Rng, what: &str) {
                 let flags = if rng.one_in(8) { rng.below(16) } else { rng.below(4) * u64::from(kind < 5) };
                 let ack = if rng.one_in(8) { rng.next() & 0xffff } else { 0 };
                 liar.ring(at).store(kind | flags << 4 | (position & 0xff) << 8 | len << 16 | ack << 32, Ordering::Release);
-                position += (24 + if kind == 4 { 16 } else { 0 } + len).div_ceil(64);
+                let head = if len >= 512 { 64 } else { 24 + if kind == 4 { 16 } else { 0 } };
+                position += (head + len).div_ceil(64);
                 scene.turns(2);
             }
         }

@@ -260,7 +260,7 @@ impl Copies {
         let lent = match header.kind {
             Kind::Accept => Named::of(header.tag).lent,
             Kind::Done => header.tag as u32,
-            _ => Offer::parse(link.body(header)).map_or(0, |offer| offer.lent),
+            _ => Offer::parse(link.body()).map_or(0, |offer| offer.lent),
         };
         (lent != 0 && !self.loans.knows(lent)).then_some(lent)
     }
@@ -420,7 +420,7 @@ impl Protocol for Single {
     }
 
     fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Said>, Corrupt> {
-        let Offer { total, id, lent } = Offer::parse(wire.link.body(header)).map_err(|_| Corrupt)?;
+        let Offer { total, id, lent } = Offer::parse(wire.link.body()).map_err(|_| Corrupt)?;
         let total = usize::try_from(total).map_err(|_| Corrupt)?;
         let mut words = [0; 2 * MAX_PIECES];
         let count = wire.link.payload_words(header, &mut words);

@@ -111,7 +111,7 @@ impl Copies {
         let Named { id, lent } = Named::of(header.tag);
         let offered = self.tx.get_mut(&id).ok_or(Corrupt)?;
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
-        let [number, chunk] = link.body(header);
+        let [number, chunk] = link.body();
         let chunk = usize::try_from(chunk).map_err(|_| Corrupt)?;
         if offered.part.is_some() || wanted == 0 || wanted > offered.total || chunk < PAGE {
             return Err(Corrupt);

@@ -250,7 +250,7 @@ impl Run {
             let mut bytes = Vec::new();
             link.payload_append(&header, &mut bytes);
             assert_eq!(Some(bytes), self.records.pop_front());
-            link.consume(&header);
+            link.consume(header.lines());
             self.taken += 1;
         }
         link.tell();
@@ -266,7 +266,7 @@ impl Run {
         self.scene.a.connection.read(true);
         let link = &mut self.scene.a.link;
         while let Some(header) = link.peek().expect("sound") {
-            link.consume(&header);
+            link.consume(header.lines());
         }
         link.tell();
         link.refresh().expect("sound");

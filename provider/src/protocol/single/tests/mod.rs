@@ -189,7 +189,7 @@ impl Side {
             }
             other => panic!("{other:?}"),
         }
-        self.link.consume(&header);
+        self.link.consume(header.lines());
         self.link.tell();
         Ok(true)
     }
