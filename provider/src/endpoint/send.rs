@@ -1,5 +1,5 @@
 //! Sending: route, choose, start. The hot path of a small message is this file's [`Endpoint::send`],
-//! `protocol/inline.rs`, `transport/link.rs` and `shm/ring.rs`.
+//! `protocol/inline.rs`, `transport/link/` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
 use super::lend::{Terms, ToPeer};

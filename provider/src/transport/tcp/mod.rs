@@ -19,12 +19,13 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | calls, connections, whose turn it is |
+//! | `mod.rs` | connections, whose turn it is |
 //! | `reception.rs` | where callers arrive: one listener for the endpoints of a process |
 //! | `strangers.rs` | who called and has not said whom he wants |
-//! | `call.rs` | calls: one address after the other |
-//! | `connection.rs` | one connection: a [`Line`](super::Line) |
-//! | `outgoing.rs`, `incoming.rs` | its two halves |
+//! | `dial.rs` | whom we call |
+//! | `call.rs` | one call: one address after the other |
+//! | `connection/` | one connection: a [`Line`](super::Line) |
+//! | `outgoing.rs`, `incoming/` | its two halves |
 //! | `favourite.rs` | who is read without asking |
 //! | `greeting.rs` | hellos as they come |
 //! | `expected.rs` | where payload goes, and which of it is there |
@@ -40,6 +41,7 @@
 mod bundle;
 mod call;
 mod connection;
+mod dial;
 mod expected;
 mod favourite;
 mod greeting;
@@ -66,15 +68,15 @@ mod zerocopy;
 use super::{Bulk, Event, NoCall};
 use crate::config::network::ZeroCopy;
 use crate::error::Error;
-use crate::log::Log;
 use crate::peer::name::{Identity, Name};
 use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
-use crate::sys::{limits, tcp};
+use crate::sys::tcp;
 use crate::types::PeerId;
 use crate::wire::hello::PROTOCOL;
-use call::{Call, Stand, refused};
+use call::Call;
 use connection::{Connection, Origin};
+use dial::CALL_PATIENCE;
 use favourite::Favourite;
 use guesses::Guesses;
 use office::Office;
@@ -86,15 +88,13 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use stream::Stream;
 pub use zerocopy::Sums;
 
-/// Nanoseconds after which a call that nobody asks about any more is given up.
-const CALL_PATIENCE: u64 = 60_000_000_000;
 /// Nanoseconds between looks at the health of connections, at most.
 pub const HEALTH_EVERY: u64 = 500_000_000;
 /// What a shorter patience is divided by for that.
@@ -212,83 +212,6 @@ impl Tcp {
         self.office.poller.as_fd()
     }
 
-    /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
-    pub fn call(&mut self, name: &Name, log: &Log) -> Result<Arc<Connection>, NoCall> {
-        self.calls.extend(self.office.astray.lock().drain(..));
-        let mut call = self.calls.remove(name).unwrap_or_else(|| Call::new(name));
-        let (ports, random) = (&self.terms.ports, &mut self.random);
-        let stand = call.look(self.clock.now(), |to| {
-            *random = random.wrapping_add(1);
-            limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
-        });
-        match stand {
-            Stand::Soon => {
-                // Somebody waits for it.
-                call.since = 0;
-                self.calls.insert(*name, call);
-                Err(NoCall::Soon)
-            }
-            // Who connected long ago and then computed has said no hello in time: the call begins anew.
-            Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
-            Stand::Connected(fd, to) => {
-                let origin = Origin { name: *name, to, call };
-                let connection = self.call_by(fd, Some(origin)).map_err(NoCall::Never)?;
-                self.let_stripe(&connection, Some(to));
-                Ok(connection)
-            }
-            Stand::Failed(why) => {
-                let no = refused(why, name);
-                if matches!(no, NoCall::Never(_)) {
-                    self.tell(name, why, &call, log);
-                }
-                Err(no)
-            }
-        }
-    }
-
-    /// Why a call failed.
-    fn tell(&mut self, name: &Name, why: Errno, call: &Call, log: &Log) {
-        let short = matches!(why, Errno::MFILE | Errno::NFILE);
-        // Once says enough.
-        if short && std::mem::replace(&mut self.short_of_descriptors, true) {
-            return;
-        }
-        log.warn(|| match (why, &self.terms.ports) {
-            (Errno::ADDRINUSE, Some(range)) => no_port(range, "to call from"),
-            _ if short => format!("cannot connect to {name}: {}", limits::no_descriptors()),
-            _ => format!("cannot connect to {name}: {}", call.story()),
-        });
-    }
-
-    /// The time for a call is up.
-    pub fn give_up(&mut self, name: &Name, log: &Log) {
-        if let Some(call) = self.calls.remove(name) {
-            log.warn(|| format!("cannot connect to {name}: {}", call.story()));
-        }
-    }
-
-    /// Begins calls anew that were not taken in time ([`Call::redial`]).
-    fn redial(&mut self, now: u64) {
-        let (ports, random, clock) = (&self.terms.ports, &mut self.random, self.clock.now());
-        self.calls.retain(|_, call| {
-            call.since = if call.since == 0 { now } else { call.since };
-            call.redial(clock, |to| {
-                *random = random.wrapping_add(1);
-                limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
-            });
-            now.saturating_sub(call.since) < CALL_PATIENCE
-        });
-    }
-
-    /// A connection that we made, to a peer (`origin`) or as a lane.
-    fn call_by(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
-        let connection = self.add(fd.into(), origin, |poller, fd, token| poller.add(fd, token))?;
-        if let Some(guard) = &self.terms.guard {
-            connection.guard(guard, true)?;
-        }
-        Ok(connection)
-    }
-
     /// A connection, made or taken; `watch` puts it into our poller.
     fn add(
         &mut self,
@@ -307,28 +230,6 @@ impl Tcp {
         let connection = Arc::new(Connection::new(stream, slot, self.office.clone(), origin));
         entry.insert(Arc::downgrade(&connection));
         Ok(connection)
-    }
-
-    /// Long messages may go by several connections, where that can pay.
-    fn let_stripe(&self, connection: &Connection, reached: Option<SocketAddr>) {
-        // Inside of a host nothing limits a stream but the cores that copy.
-        if self.terms.lanes > 1 || self.terms.lanes == 0 && !tcp::is_near(connection.stream().fd()) {
-            connection.may_stripe(self.terms.lanes, reached);
-        }
-    }
-
-    /// Calls for lanes that `first` wants.
-    fn dial_lanes(&mut self, first: &Arc<Connection>) {
-        while let Some(to) = first.wanted_lane() {
-            let (ports, random) = (self.terms.ports.clone(), self.random.wrapping_add(1));
-            self.random = random;
-            // Other peers need descriptors more.
-            let fd = tcp::connect(to, ports, random).ok().filter(limits::has_plenty);
-            let carrier = fd.and_then(|fd| self.call_by(fd, None).ok());
-            if !carrier.is_some_and(|carrier| first.add_lane(&carrier, None)) {
-                return first.no_lane();
-            }
-        }
     }
 
     fn connection(&self, slot: u32) -> Option<Arc<Connection>> {

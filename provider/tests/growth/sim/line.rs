@@ -1,4 +1,4 @@
-//! One end of a connection: what `transport/tcp/connection.rs` does, over packets instead of a socket.
+//! One end of a connection: what `transport/tcp/connection/` does, over packets instead of a socket.
 //!
 //! Records leave with the first one after a turn, or together in the next turn; what was read of the other side's stands in every
 //! frame, and in one of its own if nothing else goes there; the ring of whoever calls is carried once both hellos are said, or at once if its call counts.

@@ -2,13 +2,16 @@
 //!
 //! Protocols send and receive records through it and see neither lines nor memory. What the peer wrote is validated
 //! here (positions, headers) before anybody acts on it; [`Corrupt`] means that this peer must be disconnected.
+//! `head.rs` has what is done with a record that arrived.
+
+mod head;
 
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
 use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, OPEN, STATE, ring_lines};
-use crate::shm::ring::{Consumer, Peeked, Producer};
+use crate::shm::ring::{Consumer, Producer};
 use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
@@ -107,8 +110,6 @@ const SHORT_LAP: u32 = ring_lines(20 << 10);
 
 /// Lines that are asked for ahead of the next record: one of 32 KiB has 513.
 const MOST_AHEAD: u32 = 600;
-/// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
-const AT_ONCE: usize = 16;
 
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
@@ -380,65 +381,6 @@ impl Link {
         usize::try_from(self.limit - self.spent).unwrap_or(usize::MAX)
     }
 
-    /// The inbound ring and the index of the word that the next record will make non-zero.
-    pub fn watch(&self) -> Option<(&SharedMem, usize)> {
-        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() / 8))
-    }
-
-    /// Whether a record waits: one load.
-    #[inline]
-    pub fn ready(&self) -> bool {
-        self.inbound.as_ref().is_some_and(|i| i.rx.ready())
-    }
-
-    /// The record at the head of the inbound ring, validated.
-    #[inline]
-    pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
-        let Some(inbound) = &mut self.inbound else { return Ok(None) };
-        match inbound.rx.peek() {
-            Peeked::Empty => Ok(None),
-            Peeked::Corrupt => Err(Corrupt),
-            Peeked::Record(words) => {
-                let header = Header::parse(words, inbound.rx.consumed(), inbound.rx.contiguous()).map_err(|_| Corrupt)?;
-                self.tx.ack(header.ack).map_err(|_| Corrupt)?;
-                Ok(Some(header))
-            }
-        }
-    }
-
-    /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
-    /// processor has seen the records come in a row, and runs ahead by itself.
-    #[inline(never)]
-    pub fn fetch(&self, lines: u32) {
-        if let Some(inbound) = &self.inbound {
-            let lines = (lines as usize - 1).min(AT_ONCE);
-            inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
-        }
-    }
-
-    fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
-        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
-    }
-
-    /// Body words of the record at the head.
-    pub fn body(&self) -> [u64; 2] {
-        self.inbound.as_ref().map_or([0; 2], |i| {
-            let word = (i.rx.offset() + HEAD) / 8;
-            [i.ring.word(word).load(Ordering::Relaxed), i.ring.word(word + 1).load(Ordering::Relaxed)]
-        })
-    }
-
-    /// Copies the first words of the payload of the record at the head, which must begin on a word. Returns how many.
-    pub fn payload_words(&self, header: &Header, words: &mut [u64]) -> usize {
-        let n = (header.len as usize / 8).min(words.len());
-        if let Some((ring, at)) = self.place(header) {
-            for (i, word) in words[..n].iter_mut().enumerate() {
-                *word = ring.word(at / 8 + i).load(Ordering::Relaxed);
-            }
-        }
-        n
-    }
-
     /// The receiver claims the next chunk of a message that both sides copy ([`Share`]).
     pub fn claim_front(&self, share: &mut Share) -> bool {
         self.inbound.as_ref().is_some_and(|i| share.claim_front(&self.mine, &i.theirs))
@@ -462,41 +404,6 @@ impl Link {
     /// Whether the sender has copied all that the receiver has not.
     pub fn sender_copied(&self, share: &Share) -> bool {
         self.inbound.as_ref().is_some_and(|i| share.is_copied(&i.theirs))
-    }
-
-    /// Copies the payload of the record at the head to `iov` from `skip` on, at most `max` bytes. Returns the bytes placed.
-    #[inline]
-    pub fn payload_to(&self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> usize {
-        let n = (header.len as usize).min(max);
-        if n == 0 {
-            return 0;
-        }
-        self.place(header).map_or(0, |(ring, at)| ring.drain(at, iov, skip, n))
-    }
-
-    /// Appends the payload of the record at the head to `out`.
-    pub fn payload_append(&self, header: &Header, out: &mut Vec<u8>) {
-        if let Some((ring, at)) = self.place(header) {
-            ring.append_to(at, header.len as usize, out);
-        }
-    }
-
-    /// Gives the record at the head, `lines` long, back to the writer; it learns of it from the next record we send or [`tell`](Self::tell).
-    #[inline]
-    pub fn consume(&mut self, lines: u32) {
-        if let Some(inbound) = &mut self.inbound {
-            inbound.rx.release(lines);
-            // Long records: let the writer go on while we copy the next one.
-            if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {
-                self.tell_sleeper();
-            }
-        }
-    }
-
-    /// Lines of the inbound ring consumed since the start (wrapping).
-    #[inline]
-    pub fn consumed(&self) -> u32 {
-        self.inbound.as_ref().map_or(0, |i| i.rx.consumed())
     }
 
     /// Publishes our position and the peer's credit, if it does not know them yet.

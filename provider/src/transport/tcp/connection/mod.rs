@@ -1,28 +1,26 @@
 //! One connection: a line of the endpoint's, with what leaves by it and what arrives.
 
+mod line;
+
 use super::bundle::Bundle;
 use super::call::Call;
-use super::greeting::wins;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
-use super::zerocopy::{Sums, ZeroCopy};
-use super::{Bulk, Guesses, NOBODY, Office, peer_of};
+use super::zerocopy::Sums;
+use super::{Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
-use crate::sys::wake::Wake;
-use crate::sys::{fork, tcp};
-use crate::transport::{Greeting, Handed, InPlace, Line, NoCall, Reach, Reply};
+use crate::sys::tcp;
+use crate::transport::Greeting;
 use crate::types::PeerId;
-use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use zerocopy::IntoBytes;
 
 /// Records between looks whether enough waits to leave at once.
 const FEW: u64 = 4;
@@ -454,124 +452,5 @@ impl Connection {
         if self.peer.load(Ordering::Relaxed) != NOBODY {
             sums.add(&self.halves.lock().outgoing.zerocopy);
         }
-    }
-}
-
-impl Wake for Connection {
-    /// A record was written.
-    fn wake(&self) {
-        if !self.is_put_off() {
-            self.send_in_time(&mut self.halves.lock());
-        }
-    }
-}
-
-impl Line for Connection {
-    fn greet(&self, hello: &Hello, segment: &Handed, _bell: &Handed) -> Result<(), NoCall> {
-        let Handed::Own(mine) = segment else { return Err(NoCall::Never(Error::Unsupported)) };
-        let mut halves = self.halves.lock();
-        if halves.ended.is_some() {
-            return Err(NoCall::Never(Error::PeerGone));
-        }
-        halves.outgoing.say(hello.as_bytes());
-        halves.said_hello = true;
-        halves.mine = Some(mine.clone());
-        halves.start(wins(hello));
-        self.send(&mut halves, false);
-        Ok(())
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Network
-    }
-
-    fn begin(&self, mine: &SharedMem) {
-        let mut halves = self.halves.lock();
-        if let Some(theirs) = halves.theirs.take() {
-            halves.incoming.begin(theirs, mine.clone());
-        }
-        halves.start(false);
-        self.send(&mut halves, false);
-    }
-
-    fn in_place(self: Arc<Self>) -> Option<Arc<dyn InPlace>> {
-        Some(self)
-    }
-
-    fn hear(&self) -> Reply {
-        let mut halves = self.halves.lock();
-        if let Some(id) = halves.incoming.done.pop_front() {
-            return Reply::Landed(id);
-        }
-        if let Some(id) = halves.outgoing.done.pop_front() {
-            return Reply::Left(id);
-        }
-        if let Some(greeting) = halves.greeting.take() {
-            return Reply::Greeting(greeting);
-        }
-        let ended = halves.ended;
-        match ended {
-            None => Reply::Nothing,
-            Some(why) if self.went_astray(&mut halves, why) => Reply::Elsewhere,
-            _ if halves.crossed => Reply::Crossed,
-            Some(Error::PeerGone) => Reply::Ended,
-            Some(why) => Reply::Refused(why),
-        }
-    }
-
-    fn turn_away(&self, why: Refusal) {
-        self.refuse(&mut self.halves.lock(), why);
-    }
-
-    fn watch(&self, peer: PeerId) {
-        self.peer.store(peer.0, Ordering::Relaxed);
-    }
-
-    fn forget(&self) {
-        self.office.poller.remove(self.stream.fd());
-        self.peer.store(NOBODY, Ordering::Relaxed);
-        // The application's memory is its own again.
-        let mut halves = self.halves.lock();
-        halves.ended.get_or_insert(Error::PeerGone);
-        halves.unwatched = false;
-        self.forget_lanes(&mut halves);
-        self.office.guesses.lock().add(halves.incoming.guesses);
-        halves.outgoing.zerocopy.take_back(self.stream.fd());
-        self.office.zerocopies.lock().add(&halves.outgoing.zerocopy);
-        halves.outgoing = Outgoing::new(ZeroCopy::never());
-        halves.incoming = Incoming::new();
-    }
-}
-
-/// Closing is not enough: a child (fork(2)) may have the socket, too, and there it would stay open, and ready for our poller. A child
-/// that gives up its copy must do no such thing to its parent.
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if !fork::in_child() {
-            self.office.poller.remove(self.stream.fd());
-            self.halves.get_mut().outgoing.zerocopy.take_back(self.stream.fd());
-            tcp::finish(self.stream.fd());
-        }
-    }
-}
-
-impl InPlace for Connection {
-    fn post(&self, bulk: Bulk<'_>) {
-        let mut halves = self.halves.lock();
-        if halves.ended.is_some() {
-            return;
-        }
-        if !self.stripe(&mut halves, &bulk) {
-            halves.outgoing.post(bulk, false);
-            self.send_in_time(&mut halves);
-        }
-        if !halves.outgoing.done.is_empty() {
-            // The endpoint hears of it in its next turn.
-            self.come_back(&mut halves);
-        }
-    }
-
-    fn expect(&self, bulk: Bulk<'_>) {
-        self.halves.lock().incoming.expect(bulk);
     }
 }
