@@ -139,7 +139,11 @@ impl Endpoint {
         let lends = Circumstance { about: "lends", says, members, used: false };
         let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends];
         let listening = self.door.as_ref().map_or(0, |door| door.listening());
-        let shared = if listening > 1 { format!(", as {} others of this process", listening - 1) } else { String::new() };
+        let shared = match listening {
+            0 | 1 => String::new(),
+            2 => ", as one other of this process".into(),
+            n => format!(", as {} others of this process", n - 1),
+        };
         all.extend(self.addresses().into_iter().map(|Told { ip, port, interface, why }| {
             let by = interface.as_ref().map_or(String::new(), |name| format!(", interface {name}"));
             Circumstance {

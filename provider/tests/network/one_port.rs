@@ -7,7 +7,7 @@ use rustmx::config::network::Secret;
 use rustmx::sys::clock::Clock;
 use rustmx::sys::host;
 use rustmx::wire::hello::{BadHello, HELLO_LEN, Hello, Refusal};
-use rustmx::{Config, Domain, Error, Log, Name, Nap};
+use rustmx::{Config, Domain, Error, Log, Name, Nap, Telling};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -62,6 +62,10 @@ fn a_range_of_one_port_is_enough_for_a_process() {
             exchange(node, other, 200_000);
         }
     }
+    let told = nodes[0].domain.ep_history(nodes[0].ep, Telling::All).expect("told");
+    assert!(told.contains(", as 4 others of this process ("), "{told}");
+    let alone = others[0].domain.ep_history(others[0].ep, Telling::All).expect("told");
+    assert!(alone.contains("other hosts reach this endpoint") && alone.contains(", as one other of this process ("), "{alone}");
     let port = *ports.start();
     let ours = connections().iter().filter(|r| r.established && r.ports[0] == port).count();
     assert_eq!(ours, nodes.len() * others.len());

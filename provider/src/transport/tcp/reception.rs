@@ -417,3 +417,7 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
 pub fn no_port(range: &RangeInclusive<u16>, what: &str) -> String {
     format!("FI_RUSTMX_PORT_RANGE={}-{}: all of them are in use, none is left {what}; give more", range.start(), range.end())
 }
+
+#[cfg(test)]
+#[path = "reception_tests.rs"]
+mod tests;

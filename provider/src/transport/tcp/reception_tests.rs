@@ -1,0 +1,47 @@
+//! One port, and endpoints that come and go at the same time. Calls to them: `tests/network/one_port.rs`.
+
+use super::*;
+use crate::config::network::ZeroCopy;
+use crate::peer::name::Name;
+use crate::sys::host;
+
+/// A port that nobody has, outside of those that the kernel gives to whoever asks for any.
+fn port() -> u16 {
+    let listens = |port: &u16| tcp::listen(([127, 0, 0, 1], *port).into()).is_ok();
+    std::iter::repeat_with(|| 20_000 + (host::random() % 10_000) as u16).take(1000).find(listens).expect("a free port")
+}
+
+fn somebody() -> Identity {
+    Name::new(host::random() | 1, 0, 1, None).identity().expect("not a contact")
+}
+
+/// The last one closes the listener while another one looks for it: whoever comes finds a listener or makes one, and the port is never
+/// in use by nobody.
+#[test]
+fn who_comes_while_the_last_one_goes_has_the_port() {
+    // Closed outside of the lock, the listener is met by someone in one run of some three.
+    const ROUNDS: usize = if cfg!(miri) { 3 } else { 30_000 };
+    let port = port();
+    let terms = Terms { ip: Some(([127, 0, 0, 1].into(), 0)), ports: Some(port..=port), patience: 10_000, ..Terms::default() };
+    let office = Arc::new(Office::new(10_000, ZeroCopy::Auto).expect("poller"));
+    let (mut first, mut shared) = (0, 0);
+    std::thread::scope(|s| {
+        let come_and_go = || {
+            let (mut first, mut shared) = (0, 0);
+            for round in 0..ROUNDS {
+                let place = Place::take(&terms, 0, 0, somebody(), &office).unwrap_or_else(|why| panic!("round {round}: {why}"));
+                assert_eq!(place.port(), port);
+                if place.endpoints() > 1 { shared += 1 } else { first += 1 }
+            }
+            (first, shared)
+        };
+        for thread in [0; 2].map(|_| s.spawn(come_and_go)) {
+            let counts = thread.join().expect("no panic");
+            (first, shared) = (first + counts.0, shared + counts.1);
+        }
+    });
+    eprintln!("{first} were alone, {shared} not");
+    // Else the threads ran one after the other, or never met a closed listener.
+    assert!(cfg!(miri) || first > 0 && shared > 0, "{first} {shared}");
+    assert!(ALL.lock().iter().filter_map(Weak::upgrade).all(|reception| reception.terms != terms), "nobody is left");
+}
