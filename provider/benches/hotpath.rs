@@ -6,6 +6,7 @@ mod node;
 use node::{Node, seg};
 use rustmx::cache::Oversight;
 use rustmx::cache::exports::{BUDGET, Exports};
+use rustmx::config::network::Iface;
 use rustmx::mem::shared::Backing;
 use rustmx::{Addr, Config, CqId, CqRead, Domain, EpId, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg};
 use std::hint::black_box;
@@ -90,8 +91,72 @@ fn buffers(rounds: u32) {
     drop(fd);
 }
 
+/// Short messages to another endpoint by TCP, until the kernel has them.
+#[inline(never)]
+fn budget_network_send(n: &mut Node, to: Addr, buf: &mut [u8]) {
+    n.send(to, buf, true);
+}
+
+/// Polls until one is there.
+#[inline(never)]
+fn budget_network_receive(n: &mut Node) {
+    while n.domain.cq_read(n.cq, 1, &mut |c| _ = black_box(c.len)) == CqRead::Empty {}
+}
+
+/// Ones that go from buffer to buffer.
+#[inline(never)]
+fn budget_network_long_send(n: &mut Node, to: Addr, buf: &mut [u8]) {
+    n.send(to, buf, false);
+}
+
+#[inline(never)]
+fn budget_network_long_receive(n: &mut Node) {
+    while n.domain.cq_read(n.cq, 1, &mut |c| _ = black_box(c.flags)) == CqRead::Empty {}
+}
+
+/// One message, short or long.
+fn exchange(from: &mut Node, at: &mut Node, to: Addr, out: &mut [u8], into: &mut [u8]) {
+    at.recv(into);
+    if out.len() <= 8 {
+        budget_network_send(from, to, out);
+        budget_network_receive(at);
+    } else {
+        budget_network_long_send(from, to, out);
+        budget_network_long_receive(at);
+    }
+}
+
+/// To and fro between two endpoints of this process that take each other for other hosts.
+fn network(rounds: u32, len: usize) {
+    let config = || Config { shm: 0, iface: Iface::parse("127.0.0.1").0, tcp_eager_max: 232, ..Config::default() };
+    let [mut a, mut b] = [(); 2].map(|()| Node::new(config(), OpFlags::empty()));
+    let (to_a, to_b) = (b.av.insert(&a.name()), a.av.insert(&b.name()));
+    let (mut out, mut into) = (vec![1; len], vec![0; len]);
+    // First contact.
+    b.recv(&mut into);
+    a.send(to_b, &mut out, false);
+    while b.domain.cq_read(b.cq, 1, &mut |_| {}) == CqRead::Empty {
+        a.domain.progress();
+    }
+    let mut spent = std::time::Duration::ZERO;
+    for round in 0..rounds + 100 {
+        let t = Instant::now();
+        exchange(&mut b, &mut a, to_a, &mut out, &mut into);
+        exchange(&mut a, &mut b, to_b, &mut out, &mut into);
+        if round >= 100 {
+            spent += t.elapsed();
+        }
+    }
+    println!("{len} bytes by TCP, one thread: {:.0} ns", spent.as_nanos() as f64 / 2.0 / f64::from(rounds));
+}
+
 fn main() {
     let rounds = if std::env::args().any(|a| a == "--count") { 2_000u32 } else { 300_000 };
+    // System calls are counted in all of a run: one that has a network is a run of its own.
+    if let Some(path) = std::env::args().find(|a| a.starts_with("budget_network")) {
+        return network(rounds, if path.starts_with("budget_network_long") { 1024 } else { 8 });
+    }
+    let counts = std::env::args().any(|a| a.starts_with("budget_"));
     let Node { domain, ep, cq, av } = Node::new(Config { yield_when_idle: 1, ..Config::default() }, OpFlags::COMPLETION);
     let to = av.insert(&domain.ep_name(ep).expect("name"));
     let mut n = Loop { domain, ep, cq, to };
@@ -125,4 +190,7 @@ fn main() {
     println!("post + inject + receive: {:.1} ns", spent[0].as_nanos() as f64 / f64::from(rounds));
     println!("idle poll: {:.1} ns", spent[1].as_nanos() as f64 / f64::from(rounds));
     buffers(rounds);
+    for len in [8, 1024].into_iter().filter(|_| !counts) {
+        network(rounds.min(30_000), len);
+    }
 }

@@ -58,9 +58,13 @@ impl Endpoint {
         if self.poll.network {
             let look = !std::mem::take(&mut self.poll.behind) || self.poll.tick.is_multiple_of(LOOK_EVERY);
             work += self.turn_network(out, look);
-            if self.door.as_ref().is_some_and(|door| door.is_held_up()) {
+            if self.is_held_up() {
                 // Payload is here, and waits for its envelope to be read. What it completes is told before anything else is looked for.
-                work += self.drain_hot(out) + self.turn_network(out, false);
+                work += self.drain_hot(out);
+                // Mostly that has put it where it belongs.
+                if self.is_held_up() {
+                    work += self.turn_network(out, false);
+                }
             }
         }
         // One load a ring and no branch: most turns find nothing.
@@ -90,6 +94,11 @@ impl Endpoint {
             work += self.look_at_clock(out, news == 0);
         }
         work
+    }
+
+    #[inline]
+    fn is_held_up(&self) -> bool {
+        self.door.as_ref().is_some_and(|door| door.is_held_up())
     }
 
     #[inline]

@@ -11,6 +11,7 @@
 use super::atomic::Words;
 use super::engine::Engine;
 use super::user::{self, UserSeg};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
@@ -120,6 +121,12 @@ impl SharedMem {
     pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) {
         // SAFETY: `at` checked the range; private memory does not overlap our segments.
         unsafe { core::ptr::copy_nonoverlapping(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// The same into memory that need not be initialised before. All of it is afterwards.
+    pub fn read_into(&self, offset: usize, room: &mut [MaybeUninit<u8>]) {
+        // SAFETY: as above.
+        unsafe { core::ptr::copy_nonoverlapping(self.at(offset, room.len()), room.as_mut_ptr().cast(), room.len()) };
     }
 
     /// Appends `len` bytes at `offset` to `out`.

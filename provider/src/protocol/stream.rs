@@ -24,8 +24,8 @@ use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wi
 use crate::mem::pool::Pool;
 use crate::mem::user::{UserIov, landing_place, scatter_bytes};
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
-use crate::transport::Bulk;
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
+use crate::transport::{Bulk, Moved};
 use crate::types::{Level, ProtoId};
 use crate::wire::header::{Header, Kind, Rts, flag};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -123,11 +123,11 @@ impl Streams {
             };
             if link.is_in_place() && s.sent < s.goal {
                 let promised = s.promise.saturating_sub(s.sent);
-                if !link.post(Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent, promised }) {
+                let Some(moved) = link.post(Bulk { id, iov: &s.iov, skip: s.sent, len: s.goal - s.sent, promised }) else {
                     return Ok(records);
-                }
+                };
                 s.sent = s.goal;
-                s.under_way += 1;
+                s.under_way += u16::from(moved == Moved::Later);
                 records += 1;
             }
             while s.sent < s.goal {
@@ -140,11 +140,13 @@ impl Streams {
                 records += 1;
             }
             self.ready.pop_front();
-            if s.asked
-                && !link.is_in_place()
-                && let Some(done) = self.tx.remove(&id)
-            {
-                sent(done.req, link.position());
+            let done = match link.is_in_place() {
+                true => self.end_if_whole(id),
+                false if s.asked => self.tx.remove(&id).map(|s| s.req),
+                false => None,
+            };
+            if let Some(req) = done {
+                sent(req, link.position());
             }
         }
         Ok(records)
@@ -304,7 +306,9 @@ impl Streams {
             && let Dest::Recv(req) = &s.dest
         {
             let promised = s.promise.saturating_sub(have);
-            link.expect(Bulk { id, iov: &req.iov, skip: have, len: s.goal - have, promised });
+            if link.expect(Bulk { id, iov: &req.iov, skip: have, len: s.goal - have, promised }) == Some(Moved::AtOnce) {
+                s.arrived = s.goal;
+            }
         }
     }
 
@@ -354,6 +358,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
         return Err(Corrupt);
     }
     wire.link.take(promise)?;
+    let mut there = false;
     if header.flags & flag::LAST != 0 && wire.link.is_in_place() {
         wire.streams.tell.insert(rts.stream);
     }
@@ -367,7 +372,8 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
                 // SAFETY: the stream's own buffer, on the heap wherever the stream goes. `matched` looks at it once `landed` has said that all that was promised is there;
                 // `abort` drops it when the peer's lines are forgotten, which put nothing anywhere after that (`endpoint/depart.rs`).
                 let iov = &[unsafe { landing_place(bytes, promise) }];
-                wire.link.expect(Bulk { id: rts.stream, iov, skip: 0, len: promise, promised: promise });
+                let bulk = Bulk { id: rts.stream, iov, skip: 0, len: promise, promised: promise };
+                there = wire.link.expect(bulk) == Some(Moved::AtOnce);
             }
         }
         Dest::Held(bytes) => wire.link.payload_append(header, bytes),
@@ -375,6 +381,11 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
         _ => wire.link.release(len),
     }
     wire.streams.rx.insert(rts.stream, s);
+    if there {
+        // Nobody has asked for it: there is no receive to be completed.
+        let received = wire.streams.landed(wire.link, wire.pool, rts.stream);
+        debug_assert!(received.is_none(), "held, and received");
+    }
     Ok(rts.stream)
 }
 
@@ -428,10 +439,22 @@ impl Protocol for Stream {
             }
         }
         let streams = &mut *wire.streams;
+        let mut posted = None;
+        if asked && promise > 0 && wire.link.is_in_place() && streams.ready.is_empty() {
+            posted = wire.link.post(Bulk { id, iov: msg.iov, skip: 0, len: promise, promised: promise });
+            if posted == Some(Moved::AtOnce) && req.level != Level::Delivery {
+                // Nothing is left to be remembered.
+                return Ok(Started::Sent(wire.link.position()));
+            }
+        }
+        if posted.is_some() {
+            sent = promise;
+        }
+        let under_way = u16::from(posted == Some(Moved::Later));
         let iov = msg.iov.into();
-        let s = TxStream { iov, total: msg.len, sent, promise, goal: promise, asked, under_way: 0, landed: false, req: *req };
+        let s = TxStream { iov, total: msg.len, sent, promise, goal: promise, asked, under_way, landed: false, req: *req };
         streams.tx.insert(id, s);
-        if promise > len || asked {
+        if posted.is_none() && (promise > len || asked) {
             streams.ready.push_back(id);
         }
         Ok(Started::Streaming)

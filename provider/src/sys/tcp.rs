@@ -207,16 +207,6 @@ pub const MAX_PIECES: usize = 64;
 /// to copy so little (0.4 of 5.5 µs of a ping-pong).
 pub const FLAT: usize = 2304;
 
-/// How many bytes these pieces are, if they are better put together.
-#[inline]
-fn flat(pieces: &[Piece<'_>]) -> Option<usize> {
-    let own = |sum: usize, piece: &Piece<'_>| match piece {
-        Piece::Own(_, _, len) => Some(sum + len).filter(|sum| *sum <= FLAT),
-        Piece::User(_) => None,
-    };
-    pieces.iter().try_fold(0, own)
-}
-
 fn message(pieces: &[Piece<'_>], slices: &mut SmallVec<[libc::iovec; 8]>) -> libc::msghdr {
     slices.extend(pieces.iter().take(MAX_PIECES).filter(|p| !p.is_empty()).map(Piece::slice));
     // SAFETY: a msghdr of zeros is one without name, control data and flags.
@@ -232,15 +222,7 @@ fn count(done: libc::c_long) -> Result<usize, Errno> {
 
 /// Sends as much of the pieces as the socket takes now. `EAGAIN` if it takes nothing.
 pub fn send(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
-    let Some(len) = flat(pieces) else { return send_with(fd, pieces, 0) };
-    let (mut bytes, mut at) = ([0; FLAT], 0);
-    for piece in pieces {
-        if let Piece::Own(mem, from, len) = *piece {
-            mem.read_bytes(from, &mut bytes[at..at + len]);
-            at += len;
-        }
-    }
-    send_bytes(fd, &bytes[..len])
+    send_with(fd, pieces, 0)
 }
 
 /// The same with further flags of send(2). With `MSG_ZEROCOPY` the application's memory is read after the call, too, until the kernel says
@@ -254,6 +236,24 @@ pub(super) fn send_with(fd: &OwnedFd, pieces: &[Piece<'_>], flags: libc::c_int) 
     // `SharedMem::pointer` and kept by the borrow, or the application's, by the contract of `UserSeg::new`. What is not mapped is EFAULT.
     // (Not the C library's wrapper: that is a cancellation point: 3 % of a ping-pong's samples were in what that takes.)
     count(unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &message, flags) })
+}
+
+/// Sends `head` and these parts of `mem` (from, and how many bytes), [`FLAT`] bytes in all at most, as much as the socket takes now.
+///
+/// # Errors
+/// `EAGAIN` if it takes none.
+pub fn send_flat(fd: &OwnedFd, head: &[u8], mem: &SharedMem, parts: &[(usize, usize)]) -> Result<usize, Errno> {
+    let (mut bytes, mut len) = ([MaybeUninit::uninit(); FLAT], head.len());
+    assert!(len <= FLAT, "a head longer than all");
+    for (to, from) in bytes.iter_mut().zip(head) {
+        to.write(*from);
+    }
+    for &(at, more) in parts {
+        mem.read_into(at, &mut bytes[len..len + more]);
+        len += more;
+    }
+    // SAFETY: these were all written: the head, of which there is room for all, then one part behind the other.
+    send_bytes(fd, unsafe { core::slice::from_raw_parts(bytes[..len].as_ptr().cast(), len) })
 }
 
 /// Receives what is there into the pieces. 0 is the end; `EAGAIN` if there is nothing.

@@ -268,14 +268,23 @@ pub struct Bulk<'a> {
     pub promised: usize,
 }
 
-/// Moves parts of messages without a stop in a ring. The memory must stay until [`Reply::Left`] or [`Reply::Landed`] names the message, or
-/// the line is [forgotten](Line::forget).
+/// How far a part got by the time of which it was spoken of first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// All of it has left, or is there: nothing more is said of it.
+    AtOnce,
+    /// [`Reply::Left`] or [`Reply::Landed`] will name it.
+    Later,
+}
+
+/// Moves parts of messages without a stop in a ring. If it is not done at once the memory must stay until [`Reply::Left`] or [`Reply::Landed`] names
+/// the message, or the line is [forgotten](Line::forget).
 pub trait InPlace: Send + Sync {
     /// Sends a part that the peer expects.
-    fn post(&self, bulk: Bulk<'_>);
+    fn post(&self, bulk: Bulk<'_>) -> Moved;
 
     /// A part will come. Said before the peer is asked for it.
-    fn expect(&self, bulk: Bulk<'_>);
+    fn expect(&self, bulk: Bulk<'_>) -> Moved;
 }
 
 /// Memory on its way between two endpoints.

@@ -15,7 +15,7 @@ use crate::shm::ring::{Consumer, Producer};
 use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
-use crate::transport::{Bulk, InPlace};
+use crate::transport::{Bulk, InPlace, Moved};
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
 use std::sync::Arc;
@@ -330,14 +330,14 @@ impl Link {
         self.in_place
     }
 
-    /// Sends a part of a message that the peer has asked for. Whether there is a way.
-    pub fn post(&self, bulk: Bulk<'_>) -> bool {
-        self.away.as_ref().map(|away| away.post(bulk)).is_some()
+    /// Sends a part of a message that the peer has asked for. `None`: there is no way.
+    pub fn post(&self, bulk: Bulk<'_>) -> Option<Moved> {
+        self.away.as_ref().map(|away| away.post(bulk))
     }
 
-    /// A part of a message is about to be asked for. Whether there is a way for it.
-    pub fn expect(&self, bulk: Bulk<'_>) -> bool {
-        self.home.as_ref().map(|home| home.expect(bulk)).is_some()
+    /// A part of a message is about to be asked for. `None`: there is no way for it.
+    pub fn expect(&self, bulk: Bulk<'_>) -> Option<Moved> {
+        self.home.as_ref().map(|home| home.expect(bulk))
     }
 
     /// How the peer can be woken; `None` when it is gone.

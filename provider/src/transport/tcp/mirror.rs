@@ -57,6 +57,17 @@ impl Mirror {
         pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
     }
 
+    /// Puts bytes there.
+    pub fn put(&self, from: usize, bytes: &[u8]) {
+        let end = self.lines.bytes();
+        let at = (self.at as usize * LINE + from) % end;
+        let (first, rest) = bytes.split_at(bytes.len().min(end - at));
+        self.lines.fill_bytes(at, first);
+        if !rest.is_empty() {
+            self.lines.fill_bytes(0, rest);
+        }
+    }
+
     /// Whether the reader has read all that came.
     pub fn is_drained(&self) -> bool {
         self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32 == self.position

@@ -273,12 +273,13 @@ impl Tcp {
 
     /// Whether payload waits for the engine to read its envelope.
     pub fn is_held_up(&self) -> bool {
-        !self.parked.is_empty()
+        self.office.held_up.load(Ordering::Relaxed) > 0
     }
 
     /// Reads a connection. Whether there was anything.
     fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read(ready);
+        connection.hold_up(read.parked);
         if read.parked && !self.parked.contains(&connection.slot()) {
             self.parked.push(connection.slot());
         }

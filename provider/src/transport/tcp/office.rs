@@ -23,6 +23,8 @@ pub(super) struct Office {
     has_dirty: AtomicBool,
     /// Somebody sleeps on the poller: no turn follows by itself.
     pub asleep: AtomicBool,
+    /// Connections by which something came that waits for the engine to read what came before.
+    pub held_up: AtomicU64,
     /// Milliseconds.
     pub patience: u64,
     /// Of connections that are no more.
@@ -48,6 +50,7 @@ impl Office {
             dirty: Mutex::default(),
             has_dirty: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            held_up: AtomicU64::new(0),
             patience,
             guesses: Mutex::default(),
             zerocopies: Mutex::default(),

@@ -10,7 +10,7 @@ use crate::transport::tcp::greeting::wins;
 use crate::transport::tcp::incoming::Incoming;
 use crate::transport::tcp::outgoing::Outgoing;
 use crate::transport::tcp::zerocopy::ZeroCopy;
-use crate::transport::{Bulk, Handed, InPlace, Line, NoCall, Reach, Reply};
+use crate::transport::{Bulk, Handed, InPlace, Line, Moved, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use std::sync::Arc;
@@ -90,6 +90,7 @@ impl Line for Connection {
     fn forget(&self) {
         self.office.poller.remove(self.stream.fd());
         self.peer.store(NOBODY, Ordering::Relaxed);
+        self.hold_up(false);
         // The application's memory is its own again.
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
@@ -107,6 +108,7 @@ impl Line for Connection {
 /// that gives up its copy must do no such thing to its parent.
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.hold_up(false);
         if !fork::in_child() {
             self.office.poller.remove(self.stream.fd());
             self.halves.get_mut().outgoing.zerocopy.take_back(self.stream.fd());
@@ -116,22 +118,43 @@ impl Drop for Connection {
 }
 
 impl InPlace for Connection {
-    fn post(&self, bulk: Bulk<'_>) {
+    fn post(&self, bulk: Bulk<'_>) -> Moved {
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {
-            return;
+            return Moved::Later;
         }
+        let id = bulk.id;
         if !self.stripe(&mut halves, &bulk) {
             halves.outgoing.post(bulk, false);
             self.send_in_time(&mut halves);
         }
+        let moved = if halves.outgoing.done.back() == Some(&id) { Moved::AtOnce } else { Moved::Later };
+        if moved == Moved::AtOnce {
+            halves.outgoing.done.pop_back();
+        }
         if !halves.outgoing.done.is_empty() {
-            // The endpoint hears of it in its next turn.
+            // The endpoint hears of others in its next turn.
             self.come_back(&mut halves);
         }
+        moved
     }
 
-    fn expect(&self, bulk: Bulk<'_>) {
-        self.halves.lock().incoming.expect(bulk);
+    fn expect(&self, bulk: Bulk<'_>) -> Moved {
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return Moved::Later;
+        }
+        match halves.incoming.expect(bulk) {
+            Ok(moved) => {
+                self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
+                moved
+            }
+            Err(stop) => {
+                // The endpoint hears of that in its next turn.
+                halves.ended = Some(stop.into());
+                self.come_back(&mut halves);
+                Moved::Later
+            }
+        }
     }
 }

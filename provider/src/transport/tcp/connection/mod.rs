@@ -117,6 +117,8 @@ pub struct Connection {
     pub(super) first: OnceLock<Weak<Connection>>,
     /// It is in the list of those that were read lately.
     pub(super) is_owing: AtomicBool,
+    /// It counts as one that is held up ([`Office::held_up`]).
+    is_held_up: AtomicBool,
     /// The turn in which something was put off to the next, times [`FEW`], and how many records since. 0: nothing is.
     put_off: AtomicU64,
     pub(super) halves: Mutex<Halves>,
@@ -144,10 +146,10 @@ impl Connection {
             is_dirty: false,
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
-        let is_owing = AtomicBool::new(false);
+        let (is_owing, is_held_up) = (AtomicBool::new(false), AtomicBool::new(false));
         let (wants_lanes, first) = (AtomicBool::new(false), OnceLock::new());
         let (stream, halves, put_off) = (stream.into(), Mutex::new(halves), AtomicU64::new(0));
-        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, put_off, halves }
+        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, is_held_up, put_off, halves }
     }
 
     /// The job's key is proved before anything is said; `calls`: by us first.
@@ -309,6 +311,16 @@ impl Connection {
             self.put_off.store(put_off + 1, Ordering::Relaxed);
         }
         is
+    }
+
+    /// Something waits for the engine, or nothing does.
+    pub(super) fn hold_up(&self, on: bool) {
+        // The endpoint's lock is held: nobody else counts.
+        if self.is_held_up.load(Ordering::Relaxed) != on {
+            self.is_held_up.store(on, Ordering::Relaxed);
+            let others = self.office.held_up.load(Ordering::Relaxed);
+            self.office.held_up.store(if on { others + 1 } else { others.saturating_sub(1) }, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn await_room(&self, halves: &mut Halves, on: bool) {

@@ -17,9 +17,10 @@ use super::stop::{Stop, came};
 use super::stream::Stream;
 use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::mem::user::scatter_bytes;
+use crate::mem::user::{scatter_bytes, total_len};
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, FLAT, Piece};
+use crate::transport::Moved;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
@@ -159,11 +160,47 @@ impl Incoming {
         self.mirror.as_ref().is_some_and(Mirror::waits)
     }
 
-    /// The part of a message that the other side is about to be asked for goes to `bulk`.
-    pub fn expect(&mut self, bulk: Bulk<'_>) {
+    /// The part of a message that the other side is about to be asked for, or has promised, goes to `bulk`.
+    ///
+    /// # Errors
+    /// [`Stop`]: what waited for that is not what it should be.
+    pub fn expect(&mut self, bulk: Bulk<'_>) -> Result<Moved, Stop> {
+        if self.place_at_once(&bulk) {
+            self.read_again()?;
+            return Ok(Moved::AtOnce);
+        }
+        let id = bulk.id;
         if !self.expected.insert(bulk) {
             self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
         }
+        self.resume()?;
+        // Nothing but what was resumed can be done that early.
+        let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
+        Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
+    }
+
+    /// If it is all of this that waits for the engine, and is here: it need not be remembered that it is expected. (A message of up to [`AHEAD`] bytes that
+    /// comes along with its envelope.)
+    fn place_at_once(&mut self, bulk: &Bulk<'_>) -> bool {
+        let At::Waiting { id, offset, len } = self.at else { return false };
+        let here = &self.carried[self.read..];
+        if (id, offset, len) != (bulk.id, bulk.skip as u64, bulk.len) || here.len() < len {
+            return false;
+        }
+        if total_len(bulk.iov) < bulk.skip + len {
+            return false;
+        }
+        scatter_bytes(bulk.iov, bulk.skip, &here[..len]);
+        self.read += len;
+        self.remember(id, 0, len);
+        self.at = At::Head(0);
+        true
+    }
+
+    /// Payload of `len` bytes begins, or is there: what follows from that for guesses.
+    fn remember(&mut self, id: u32, start: usize, len: usize) {
+        (self.last, self.last_payload) = (Guess::Payload { id, start, bytes: 0 }, id);
+        self.few = if len <= AHEAD { len } else { 0 };
     }
 
     /// Reads what is there, as far as this turn goes. Whether there was anything. `ready`: the poller says that the socket has something;
@@ -213,8 +250,7 @@ impl Incoming {
         self.at = At::Waiting { id, offset, len };
         let claimed = self.expected.claim(id, offset, len, By::First).map_err(|_| Stop::Garbage)?;
         let Some(start) = claimed else { return Ok(()) };
-        (self.last, self.last_payload) = (Guess::Payload { id, start, bytes: 0 }, id);
-        self.few = if len <= AHEAD { len } else { 0 };
+        self.remember(id, start, len);
         self.at = At::Payload { id, start, len, got: 0 };
         Ok(())
     }
@@ -318,6 +354,10 @@ impl Incoming {
 
     /// Copies the next bytes of the body to their places. How many.
     fn place_body(&self, bytes: &[u8]) -> usize {
+        if let (At::Records { got, .. }, Some(mirror)) = (self.at, &self.mirror) {
+            mirror.put(got, bytes);
+            return bytes.len();
+        }
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
         self.name_body(bytes.len(), &mut pieces);
         let mut placed = 0;

@@ -1,18 +1,18 @@
 //! What leaves by a connection: a hello, then the lines of our ring as they are written, payload from where the application has it, and
 //! the news of what we read.
 
+mod ring;
+
 use super::Bulk;
 use super::stream::Stream;
 use super::zerocopy::{Way, ZeroCopy};
-use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserIov, UserSeg, window};
-use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
-use crate::shm::ring::{Consumer, Peeked};
-use crate::sys::tcp::{MAX_PIECES, Piece};
+use crate::shm::layout::LINE;
+use crate::sys::tcp::{self, FLAT, MAX_PIECES, Piece};
 use crate::sys::zerocopy;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
-use crate::wire::header::Header;
+use ring::Ring;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -65,23 +65,6 @@ struct Payload {
     sent: usize,
     total: usize,
     offset: u64,
-}
-
-/// Our ring, as one connection carries it away.
-struct Ring {
-    mine: SharedMem,
-    lines: SharedMem,
-    /// Walks behind the writer, record by record.
-    walk: Consumer<SharedMem>,
-    /// Position up to which lines have been put into frames, and the line there.
-    framed: u32,
-    at: u32,
-    count: u32,
-    told: (u32, u64),
-    /// What there was to be told at the last look at what is owed.
-    seen: (u32, u64),
-    window: u64,
-    said_goodbye: bool,
 }
 
 /// How far a lane is from its end.
@@ -154,12 +137,7 @@ impl Outgoing {
 
     /// From now on what is written to `mine` leaves by this connection.
     pub fn carry(&mut self, mine: SharedMem) {
-        let count = ring_lines(mine.bytes());
-        let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
-        let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
-        let walk = Consumer::new(lines.clone(), count);
-        self.ring =
-            Some(Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false });
+        self.ring = Some(Ring::new(mine));
     }
 
     /// Payload to be sent when its turn comes; `is_piece`: of a part that others send other pieces of.
@@ -241,6 +219,9 @@ impl Outgoing {
     /// The connection is broken.
     pub fn flush(&mut self, stream: &Stream, mut news: bool) -> Result<(), Errno> {
         self.blocked = false;
+        if self.send_little(stream)? {
+            return Ok(());
+        }
         loop {
             if self.batch.is_empty() {
                 self.fill_batch(stream, news);
@@ -250,6 +231,7 @@ impl Outgoing {
                 return Ok(());
             }
             match self.send(stream) {
+                Ok(true) if self.is_done() => return Ok(()),
                 Ok(true) => {}
                 // Without memory for it the kernel has room later, too.
                 Ok(false) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
@@ -260,6 +242,46 @@ impl Outgoing {
                 Err(why) => return Err(why),
             }
         }
+    }
+
+    /// Few records and nothing else, by one call for bytes at one place ([`FLAT`]). Whether that was all there was, or what is left of it waits for room.
+    fn send_little(&mut self, stream: &Stream) -> Result<bool, Errno> {
+        let (Some(ring), Some(fd), true) = (&mut self.ring, stream.plain(), self.batch.is_empty() && self.payloads.is_empty())
+        else {
+            return Ok(false);
+        };
+        let lines = ring.waiting();
+        let all = FRAME_HEAD + lines as usize * LINE;
+        if lines == 0 || all > FLAT {
+            return Ok(false);
+        }
+        let (consumed, credit) = ring.now();
+        let body = Body::Records { position: ring.framed, lines };
+        let head = Frame { consumed, credit, body }.emit();
+        let sent = match tcp::send_flat(fd, &head, &ring.lines, &ring.spans(lines)) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => 0,
+            Err(why) => return Err(why),
+        };
+        if sent == all {
+            ring.told = (consumed, credit);
+            ring.pass(lines);
+            return Ok(self.is_done());
+        }
+        if sent > 0 {}
+        // The same frame again, as a batch of which so much has left.
+        self.fill_batch(stream, false);
+        self.left = sent;
+        self.blocked = true;
+        Ok(true)
+    }
+
+    /// The batch has left: whether there is nothing for another one. All records that there are were in it.
+    fn is_done(&self) -> bool {
+        self.payloads.is_empty()
+            && self.lanes.is_none()
+            && self.lane != Some(Lane::Closing)
+            && self.ring.as_ref().is_some_and(|ring| !ring.closes())
     }
 
     /// Sends the rest of the batch; whether that was all.
@@ -396,7 +418,9 @@ impl Outgoing {
             self.batch.push(Part::Scratch(0, FRAME_HEAD));
             ring.told = (consumed, credit);
             ring.said_goodbye |= body == Body::Goodbye;
-            ring.frame(lines, &mut self.batch);
+            let spans = ring.spans(lines).into_iter().filter(|span| span.1 > 0);
+            self.batch.extend(spans.map(|(at, len)| Part::Ring(at, len)));
+            ring.pass(lines);
         }
         if self.batch_payload(stream, consumed, credit)
             && let Some(ring) = &mut self.ring
@@ -444,39 +468,5 @@ impl Outgoing {
             }
         }
         bytes > 0
-    }
-}
-
-impl Ring {
-    /// Lines of whole records that have not been put into frames.
-    fn waiting(&mut self) -> u32 {
-        // Our own writer's headers: they are sound.
-        while let Peeked::Record(words) = self.walk.peek() {
-            let Ok(header) = Header::parse(words, self.walk.consumed(), self.walk.contiguous()) else { break };
-            self.walk.release(header.lines());
-        }
-        self.walk.consumed().wrapping_sub(self.framed)
-    }
-
-    /// What we read of the other direction, and the credit we give.
-    fn now(&self) -> (u32, u64) {
-        (self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32, self.mine.word(CREDIT).load(Ordering::Relaxed))
-    }
-
-    /// Whether the endpoint has closed and that is still to be told.
-    fn closes(&self) -> bool {
-        !self.said_goodbye && self.mine.word(STATE).load(Ordering::Relaxed) == CLOSED
-    }
-
-    /// Adds the next `lines` lines to a batch.
-    fn frame(&mut self, lines: u32, batch: &mut SmallVec<[Part; 8]>) {
-        let first = lines.min(self.count - self.at);
-        for (at, lines) in [(self.at, first), (0, lines - first)] {
-            if lines > 0 {
-                batch.push(Part::Ring(at as usize * LINE, lines as usize * LINE));
-            }
-        }
-        self.framed = self.framed.wrapping_add(lines);
-        self.at = (self.at + lines) % self.count;
     }
 }
