@@ -17,6 +17,7 @@ use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
+use crate::transport::absence::Attended;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Domain {
     pub fn at_venue(config: Arc<Config>, log: Log, clock: Clock, venue: Arc<dyn Venue>) -> Domain {
         let owner = fork::own();
         let yields = Yields::of(&config);
-        let around = Surroundings { clock, venue, profiles: Arc::new(Profiles::off()) };
+        let around = Surroundings { clock, venue, profiles: Arc::new(Profiles::off()), absence: Arc::default() };
         Domain {
             owner,
             config,
@@ -114,6 +115,7 @@ impl Domain {
         if self.owner.is_elsewhere() {
             return;
         }
+        self.around.absence.turned();
         let mut work = 0;
         if self.unusual {
             work = self.unusual_turn();
@@ -130,6 +132,24 @@ impl Domain {
         if self.idle > self.config.spin {
             self.idle_turn();
         }
+    }
+
+    /// From now on `turn` is called by a thread when the application has not called for a while and something that it may take for sent is still here;
+    /// it is to enter the domain's lock and call [`turn_for_absent`](Self::turn_for_absent), and to say [`Attended::Over`] when there is no domain any more.
+    pub fn attend_by(&self, turn: impl Fn() -> Attended + Send + Sync + 'static) {
+        self.around.absence.attend_by(turn);
+    }
+
+    /// One turn for an application that does not call.
+    pub fn turn_for_absent(&mut self) -> Attended {
+        if self.owner.is_elsewhere() {
+            return Attended::Over;
+        }
+        // Who sleeps is woken by whatever there is to do.
+        if self.bed.is_empty() {
+            self.progress();
+        }
+        if self.eps.iter().any(|(_, ep)| ep.keeps_back()) { Attended::Unfinished } else { Attended::Settled }
     }
 
     /// The turn of a domain with shared contexts or deferred work.
@@ -401,6 +421,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        self.around.absence.end();
         let open: Vec<usize> = self.eps.iter().map(|(i, _)| i).collect();
         for i in open {
             let _ = self.ep_close(EpId(i));

@@ -59,6 +59,7 @@ pub use self::{
     sys::membarrier,
     sys::poller::Poller,
     transport::Venue,
+    transport::absence::{Absence, Attended},
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
         MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,

@@ -10,7 +10,7 @@ use super::ep::Ep;
 use super::eq::Eq;
 use super::fabric::Fabric;
 use super::poll::PollSet;
-use super::progress::Progress;
+use super::progress::{Progress, attend};
 use super::shared::{Srx, Stx};
 use super::{Uses, ext, fid as slots};
 use crate::abi::atomic::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, fi_atomic_attr};
@@ -94,7 +94,12 @@ impl Domain {
         // A thread of ours keeps no promise that the application gives for its own.
         let auto = progress == FI_PROGRESS_AUTO;
         let cell = Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN && !auto));
-        let progress = if auto { Some(Progress::start(&cell)?) } else { None };
+        let progress = if auto {
+            Some(Progress::start(&cell)?)
+        } else {
+            attend(&cell);
+            None
+        };
         Ok(Domain {
             head: fid_domain { fid: slots::header(FI_CLASS_DOMAIN, context, &FID), ops: &OPS, mr: &mr::OPS },
             cell,

@@ -7,7 +7,7 @@ use super::Deadline;
 use super::cell::DomainCell;
 use crate::abi::errno::FI_ENOMEM;
 use crate::boundary::{Answer, Errno};
-use rustmx::Waiter;
+use rustmx::{Attended, Waiter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -38,6 +38,18 @@ impl Progress {
         self.stopped.store(true, Ordering::Release);
         self.waiter.wake_all();
         let _ = self.thread.join();
+    }
+}
+
+/// Without it: turns for an application that has not called for long, and left something here.
+pub(crate) fn attend(cell: &Arc<DomainCell>) {
+    let its_cell = Arc::downgrade(cell);
+    let turn = move || {
+        let cell = its_cell.upgrade();
+        cell.and_then(|cell| cell.control().ok().map(|mut engine| engine.turn_for_absent())).unwrap_or(Attended::Over)
+    };
+    if let Ok(engine) = cell.control() {
+        engine.attend_by(turn);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::shm::{bell, segment};
 use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
 use crate::sys::{host, interfaces, memfd};
+use crate::transport::absence::Absence;
 use crate::transport::local::{Local, Other};
 use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
@@ -231,6 +232,16 @@ impl Door for Doors {
 
     fn longest_nap(&self) -> Option<u64> {
         self.tcp.as_ref().and_then(Tcp::longest_nap)
+    }
+
+    fn note_at(&mut self, absence: &Arc<Absence>) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.note_at(absence);
+        }
+    }
+
+    fn keeps_back(&self) -> bool {
+        self.tcp.as_ref().is_some_and(Tcp::keeps_back)
     }
 
     fn is_held_up(&self) -> bool {

@@ -46,6 +46,13 @@ pub(super) struct Bed {
     restless: Option<(u64, u32)>,
 }
 
+impl Bed {
+    /// Whether nobody sleeps.
+    pub fn is_empty(&self) -> bool {
+        self.sleepers == 0
+    }
+}
+
 impl Domain {
     /// A waiter: wakes its thread when there is something to do in this domain, or something was done.
     ///

@@ -380,6 +380,8 @@ impl Endpoint {
     fn start_dialing(&mut self, id: PeerId, now: u64) {
         let deadline = now + self.config.connect_timeout * 1_000_000;
         self.peers.get_mut(id).contact = Contact::Dialing { deadline, next: now, pause: FIRST_PAUSE };
+        // What is sent meanwhile may have ended for the application, and leaves when there was an answer.
+        self.absence.note();
     }
 
     /// From now on the peer's memory may be tried.

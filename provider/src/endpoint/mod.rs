@@ -71,6 +71,7 @@ use crate::shm::segment;
 use crate::stats::Stats;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host};
+use crate::transport::absence::Absence;
 use crate::transport::{Door, Event, Handed, Reach, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use books::{Books, HeldMsg, Matcher};
@@ -164,6 +165,8 @@ pub(crate) struct Surroundings {
     pub venue: Arc<dyn Venue>,
     /// What was measured on it.
     pub profiles: Arc<Profiles>,
+    /// Whoever keeps something back says so there.
+    pub absence: Arc<Absence>,
 }
 
 /// An endpoint. See the module documentation.
@@ -179,6 +182,7 @@ pub struct Endpoint {
     name: Option<Name>,
     index: u32,
     venue: Arc<dyn Venue>,
+    absence: Arc<Absence>,
     door: Option<Box<dyn Door>>,
     bell: Option<OwnBell>,
     selection: Selection,
@@ -203,7 +207,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
     pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
-        let Surroundings { clock, venue, profiles } = surroundings;
+        let Surroundings { clock, venue, profiles, absence } = surroundings;
         Endpoint {
             selection: Selection::tuned(&config, record_max(&config), profiles.standing(&config, &log).tuned()),
             far: network::tables(&config, profiles.standing(&config, &log)),
@@ -220,6 +224,7 @@ impl Endpoint {
             name: None,
             index,
             venue,
+            absence,
             door: None,
             bell: None,
             peers: Peers::default(),
@@ -275,7 +280,7 @@ impl Endpoint {
         let named = |service| Name::new(self.venue.random() | 1, self.index, host::id(), service).with_table(table);
         let mut name = named(self.attr.service);
         let key = &self.attr.auth_key;
-        let door = match self.venue.open_with_key(&name, key) {
+        let mut door = match self.venue.open_with_key(&name, key) {
             Err(Error::AddressInUse) if contact::own_service(self.attr.service) => {
                 // Another endpoint of this process was opened from the same info and has the service; this one
                 // can be reached by its name.
@@ -293,6 +298,7 @@ impl Endpoint {
         if self.config.shm == 0 {
             name = name.network_only();
         }
+        door.note_at(&self.absence);
         self.door = Some(door);
         self.name = Some(name);
         self.crowd = Crowd::new(cpu::allowed());

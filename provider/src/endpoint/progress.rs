@@ -96,6 +96,11 @@ impl Endpoint {
         work
     }
 
+    /// Whether something is kept back until there are further turns that may have ended for the application.
+    pub(crate) fn keeps_back(&self) -> bool {
+        !self.poll.dialing.is_empty() || !self.poll.busy.is_empty() || self.door.as_ref().is_some_and(|door| door.keeps_back())
+    }
+
     #[inline]
     fn is_held_up(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.is_held_up())

@@ -10,6 +10,7 @@
 //! Line    one conversation         greet(hello, memory) · lend(memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
 //! ```
 
+pub mod absence;
 pub mod link;
 pub mod local;
 pub mod tcp;
@@ -27,6 +28,7 @@ use crate::sys::wake::Wake;
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::loan::Loan;
+use absence::Absence;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -156,6 +158,14 @@ pub trait Door: Send {
 
     /// Nobody sleeps there any more.
     fn disarm(&mut self) {}
+
+    /// Notes there from now on what is kept back until the next turn.
+    fn note_at(&mut self, _absence: &Arc<Absence>) {}
+
+    /// Whether something is kept back until the next turn.
+    fn keeps_back(&self) -> bool {
+        false
+    }
 
     /// The endpoint closes: sends what is left. Whether it is out of this process's hands.
     fn part(&mut self) -> bool {

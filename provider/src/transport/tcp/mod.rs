@@ -65,6 +65,7 @@ mod stream;
 mod tests;
 mod zerocopy;
 
+use super::absence::Absence;
 use super::{Bulk, Event, NoCall};
 use crate::config::network::ZeroCopy;
 use crate::error::Error;
@@ -269,6 +270,16 @@ impl Tcp {
         parked.append(&mut self.parked);
         self.parked = parked;
         work
+    }
+
+    /// Notes there from now on what is put off to the next turn.
+    pub fn note_at(&mut self, absence: &Arc<Absence>) {
+        let _ = self.office.absence.set(absence.clone());
+    }
+
+    /// Whether something waits for the next turn to be sent.
+    pub fn keeps_back(&self) -> bool {
+        self.office.has_dirty()
     }
 
     /// Whether payload waits for the engine to read its envelope.

@@ -7,11 +7,12 @@ use super::{HEALTH_EVERY, LOOKS};
 use crate::config::network::ZeroCopy;
 use crate::peer::name::Name;
 use crate::sys::poller::Poller;
+use crate::transport::absence::Absence;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What the connections of one endpoint share.
 pub(super) struct Office {
@@ -21,6 +22,8 @@ pub(super) struct Office {
     /// Connections that have something to send, and whether there are any.
     dirty: Mutex<Vec<u32>>,
     has_dirty: AtomicBool,
+    /// What is kept back is noted there.
+    pub absence: OnceLock<Arc<Absence>>,
     /// Somebody sleeps on the poller: no turn follows by itself.
     pub asleep: AtomicBool,
     /// Connections by which something came that waits for the engine to read what came before.
@@ -49,6 +52,7 @@ impl Office {
             turn: AtomicU64::new(1),
             dirty: Mutex::default(),
             has_dirty: AtomicBool::new(false),
+            absence: OnceLock::new(),
             asleep: AtomicBool::new(false),
             held_up: AtomicU64::new(0),
             patience,
@@ -66,6 +70,14 @@ impl Office {
         let mut dirty = self.dirty.lock();
         dirty.push(slot);
         self.has_dirty.store(true, Ordering::Release);
+        if let Some(absence) = self.absence.get() {
+            absence.note();
+        }
+    }
+
+    /// Whether anybody has something to send.
+    pub fn has_dirty(&self) -> bool {
+        self.has_dirty.load(Ordering::Acquire)
     }
 
     /// Who has something to send.

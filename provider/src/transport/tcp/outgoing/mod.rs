@@ -222,16 +222,18 @@ impl Outgoing {
         if self.send_little(stream)? {
             return Ok(());
         }
+        // What waited since the last time says nothing of what was written meanwhile.
+        let mut fresh = false;
         loop {
             if self.batch.is_empty() {
                 self.fill_batch(stream, news);
-                news = false;
+                (news, fresh) = (false, true);
             }
             if self.batch.is_empty() {
                 return Ok(());
             }
             match self.send(stream) {
-                Ok(true) if self.is_done() => return Ok(()),
+                Ok(true) if fresh && self.is_done() => return Ok(()),
                 Ok(true) => {}
                 // Without memory for it the kernel has room later, too.
                 Ok(false) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
@@ -276,7 +278,7 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// The batch has left: whether there is nothing for another one. All records that there are were in it.
+    /// A batch that was just made has left: whether there is nothing for another one. All records that there are were in it.
     fn is_done(&self) -> bool {
         self.payloads.is_empty()
             && self.lanes.is_none()

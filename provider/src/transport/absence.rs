@@ -1,0 +1,155 @@
+//! What was accepted leaves, also if the application does not call again.
+//!
+//! A send by the inject family has ended when the call returns, and a program may then wait for something that we know nothing of: a file, a
+//! process manager, an hour of arithmetic. Its bytes may still be here: put off to the next turn, so that they leave with others; behind a call that the
+//! peer has not answered; or behind a socket without room. An MPI that stands in such a wait while its peer stands in a receive would stand for ever.
+//!
+//! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks every [`TICK`] whether there was a turn meanwhile. If
+//! there was none, nobody is there, and it takes one itself, under the domain's lock like everybody else. A program that calls has turns, and
+//! meets this thread never; one that keeps nothing back does not wake it: it sleeps after [`DROWSY`] ticks without a note, until the next one.
+//!
+//! ```text
+//! note     notes += 1; unwatched? ─▶ begin or wake the thread
+//! thread   no new notes: some ticks, then unwatched, and sleep · turns since the last tick: somebody is there · else a turn; settled: as many notes
+//! ```
+//! *No note is lost.* N1 `notes += 1` before N2 load of `unwatched`; T1 `unwatched = true` before T2 load of `notes`; all of them sequentially
+//! consistent, so that N2 sees T1 or T2 sees N1.
+
+use crate::sys::thread::quiet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{Thread, park, park_timeout};
+use std::time::Duration;
+
+/// Between looks. What was put off leaves after two at the latest.
+const TICK: Duration = Duration::from_millis(10);
+/// Ticks without a note after which nobody looks until the next one.
+const DROWSY: u32 = 100;
+/// What is not settled by turns is looked at more and more seldom: most ticks between two of these.
+const LONGEST: u32 = 16;
+
+/// What a turn for somebody who is not there found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// Nothing is kept back any more.
+    Settled,
+    /// Something is.
+    Unfinished,
+    /// There will be no turns any more.
+    Over,
+}
+
+type Turn = Box<dyn Fn() -> Attended + Send + Sync>;
+
+/// Whether somebody takes turns, and something is kept back until they do.
+pub struct Absence {
+    turns: AtomicU64,
+    notes: AtomicU64,
+    /// Who notes something must call the thread, or begin it.
+    unwatched: AtomicBool,
+    watcher: OnceLock<Thread>,
+    turn: OnceLock<Turn>,
+    is_over: AtomicBool,
+}
+
+impl Default for Absence {
+    fn default() -> Absence {
+        Absence {
+            turns: AtomicU64::new(0),
+            notes: AtomicU64::new(0),
+            unwatched: AtomicBool::new(true),
+            watcher: OnceLock::new(),
+            turn: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Absence {
+    /// From now on `turn` is called when nobody is there and something is kept back. Without that nobody is called: who drives the engine himself knows
+    /// when he does not.
+    pub fn attend_by(&self, turn: impl Fn() -> Attended + Send + Sync + 'static) {
+        let _ = self.turn.set(Box::new(turn));
+    }
+
+    /// Somebody takes a turn.
+    #[inline]
+    pub fn turned(&self) {
+        // Only under the domain's lock.
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Something is kept back until the next turn, or longer.
+    pub fn note(self: &Arc<Self>) {
+        self.notes.fetch_add(1, Ordering::SeqCst); // N1
+        if self.unwatched.load(Ordering::SeqCst) {
+            // N2
+            self.call();
+        }
+    }
+
+    #[cold]
+    fn call(self: &Arc<Self>) {
+        if self.turn.get().is_none() || !self.unwatched.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        match self.watcher.get() {
+            Some(thread) => thread.unpark(),
+            None => {
+                let this = self.clone();
+                // Without a thread all is as it is for who drives the engine himself.
+                let _ = quiet("rustmx-absence", move || this.watch());
+            }
+        }
+    }
+
+    /// There are no turns any more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.watcher.get() {
+            thread.unpark();
+        }
+    }
+
+    fn watch(&self) {
+        let Some(turn) = self.turn.get() else { return };
+        let _ = self.watcher.set(std::thread::current());
+        let (mut turns, mut noted, mut settled, mut idle, mut pause) = (0, 0, 0, 0, 1);
+        while !self.is_over.load(Ordering::SeqCst) {
+            park_timeout(TICK * pause);
+            let notes = self.notes.load(Ordering::SeqCst);
+            if notes == settled {
+                idle += 1;
+                if idle == DROWSY {
+                    self.sleep(notes);
+                    idle = 0;
+                }
+                continue;
+            }
+            idle = 0;
+            let now = self.turns.load(Ordering::Relaxed);
+            if now != turns || notes != noted {
+                (turns, noted, pause) = (now, notes, 1);
+                continue;
+            }
+            match turn() {
+                Attended::Settled => (settled, pause) = (notes, 1),
+                Attended::Unfinished => pause = (pause * 2).min(LONGEST),
+                Attended::Over => return,
+            }
+            // That was ours, and what it kept back again is no news.
+            turns = self.turns.load(Ordering::Relaxed);
+            noted = self.notes.load(Ordering::SeqCst);
+        }
+    }
+
+    /// Until there are more notes than so many.
+    fn sleep(&self, notes: u64) {
+        self.unwatched.store(true, Ordering::SeqCst); // T1
+        // T2
+        while self.notes.load(Ordering::SeqCst) == notes && !self.is_over.load(Ordering::SeqCst) {
+            park();
+        }
+        self.unwatched.store(false, Ordering::SeqCst);
+    }
+}
