@@ -86,6 +86,14 @@ fn one_port() {
 }
 
 #[test]
+fn absent() {
+    for shm in ["0", "1"] {
+        let mut client = stock(build("absent", "client", &["-lfabric"]));
+        says_ok(client.env("FI_RUSTMX_SHM", shm).env("FI_RUSTMX_IFACE", "127.0.0.1"));
+    }
+}
+
+#[test]
 fn shared() {
     client("shared");
 }

@@ -54,12 +54,12 @@ pub use self::{
     region::Region,
     select::profile::Profiles,
     stats::Stats,
+    sys::absence::{Absence, Attended},
     sys::cpu::yield_core,
     sys::event::EventFd,
     sys::membarrier,
     sys::poller::Poller,
     transport::Venue,
-    transport::absence::{Absence, Attended},
     types::{
         Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
         MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,

@@ -1,5 +1,6 @@
 //! The machine: one file per kernel facility, thin and typed. Knows no packet, no tag, no peer.
 
+pub mod absence;
 pub mod backing;
 pub mod clock;
 pub mod cpu;

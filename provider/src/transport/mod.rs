@@ -10,7 +10,6 @@
 //! Line    one conversation         greet(hello, memory) · lend(memory) · hear ─▶ Reply · watch · turn_away · wake; dropped: hung up
 //! ```
 
-pub mod absence;
 pub mod link;
 pub mod local;
 pub mod tcp;
@@ -22,13 +21,13 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::peer::name::{Addresses, Name};
 use crate::shm::{bell, segment};
+use crate::sys::absence::Absence;
 use crate::sys::backing::Why;
 use crate::sys::memfd;
 use crate::sys::wake::Wake;
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::loan::Loan;
-use absence::Absence;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -65,11 +65,11 @@ mod stream;
 mod tests;
 mod zerocopy;
 
-use super::absence::Absence;
 use super::{Bulk, Event, NoCall};
 use crate::config::network::ZeroCopy;
 use crate::error::Error;
 use crate::peer::name::{Identity, Name};
+use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;

@@ -270,7 +270,6 @@ impl Outgoing {
             ring.pass(lines);
             return Ok(self.is_done());
         }
-        if sent > 0 {}
         // The same frame again, as a batch of which so much has left.
         self.fill_batch(stream, false);
         self.left = sent;

@@ -15,7 +15,7 @@
 //! *No note is lost.* N1 `notes += 1` before N2 load of `unwatched`; T1 `unwatched = true` before T2 load of `notes`; all of them sequentially
 //! consistent, so that N2 sees T1 or T2 sees N1.
 
-use crate::sys::thread::quiet;
+use super::thread::quiet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
@@ -151,5 +151,85 @@ impl Absence {
             park();
         }
         self.unwatched.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Instant;
+
+    /// What turns of the thread found, one after the other, and how many there were.
+    fn attended(found: &'static [Attended]) -> (Arc<Absence>, Arc<AtomicUsize>) {
+        let (absence, turns) = (Arc::new(Absence::default()), Arc::new(AtomicUsize::new(0)));
+        let (its_turns, its_absence) = (turns.clone(), Arc::downgrade(&absence));
+        absence.attend_by(move || {
+            if let Some(absence) = its_absence.upgrade() {
+                absence.turned();
+            }
+            let turn = its_turns.fetch_add(1, SeqCst);
+            found[turn.min(found.len() - 1)]
+        });
+        (absence, turns)
+    }
+
+    fn wait_for(what: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !what() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn who_keeps_something_back_and_goes_gets_turns_until_it_is_settled() {
+        let (absence, turns) = attended(&[Attended::Unfinished, Attended::Unfinished, Attended::Settled]);
+        std::thread::sleep(4 * TICK);
+        assert_eq!(turns.load(SeqCst), 0, "nothing was noted");
+        absence.note();
+        wait_for(|| turns.load(SeqCst) == 3);
+        std::thread::sleep(8 * TICK);
+        assert_eq!(turns.load(SeqCst), 3, "it was settled");
+        absence.note();
+        wait_for(|| turns.load(SeqCst) == 4);
+        // It falls asleep.
+        wait_for(|| absence.unwatched.load(SeqCst));
+        absence.note();
+        wait_for(|| turns.load(SeqCst) == 5);
+        absence.end();
+        wait_for(|| Arc::strong_count(&absence) == 1);
+    }
+
+    #[test]
+    fn who_takes_turns_is_left_alone() {
+        let (absence, turns) = attended(&[Attended::Settled]);
+        let (mut most, mut last) = (Duration::ZERO, Instant::now());
+        let end = last + 20 * TICK;
+        while Instant::now() < end {
+            absence.turned();
+            absence.note();
+            most = most.max(last.elapsed());
+            last = Instant::now();
+        }
+        // A busy machine may have taken the core away for long.
+        assert!(turns.load(SeqCst) == 0 || most > TICK, "{} turns, {most:?} between two of ours at most", turns.load(SeqCst));
+        absence.end();
+    }
+
+    #[test]
+    fn without_somebody_to_call_nothing_happens() {
+        let absence = Arc::new(Absence::default());
+        absence.note();
+        assert_eq!(Arc::strong_count(&absence), 1, "a thread has it");
+    }
+
+    #[test]
+    fn it_ends_with_the_domain() {
+        let (absence, turns) = attended(&[Attended::Over]);
+        absence.note();
+        wait_for(|| Arc::strong_count(&absence) == 1);
+        assert_eq!(turns.load(SeqCst), 1);
     }
 }

@@ -1,0 +1,79 @@
+/* What was accepted leaves, also if its sender does not call again: by inject, which ends with the call, at first contact, behind another one, after a
+ * while without anything, and more than there is room for. The sender waits for a word that has nothing to do with the fabric. */
+#include "client.h"
+
+#define FEW 5
+#define MOST 200000
+
+static void send_few(struct net *n, fi_addr_t to, uint64_t tag)
+{
+	for (uint64_t i = 0; i < FEW; i++) {
+		uint64_t word = tag + i;
+		EXPECT(0, fi_tinject(n->ep, &word, sizeof word, to, tag));
+	}
+}
+
+static void take(struct net *n, uint64_t tag, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t word = 0;
+		struct fi_context2 c;
+		POST(n, fi_trecv(n->ep, &word, sizeof word, NULL, FI_ADDR_UNSPEC, tag, 0, &c));
+		next_is(n, &c);
+		CHECK(word == tag + i);
+	}
+}
+
+static void sender(int sock, struct net *n, fi_addr_t to)
+{
+	char word;
+	send_few(n, to, 1000);
+	hear(sock, &word, 1);
+	send_few(n, to, 2000);
+	hear(sock, &word, 1);
+	/* Whoever looks after this has fallen asleep. */
+	usleep(1500 * 1000);
+	send_few(n, to, 3000);
+	hear(sock, &word, 1);
+	uint64_t count = 0;
+	for (ssize_t ret = 0; count < MOST && ret != -FI_EAGAIN; count += !ret) {
+		uint64_t text = 4000 + count;
+		ret = fi_tinject(n->ep, &text, sizeof text, to, 4000);
+		CHECK(!ret || ret == -FI_EAGAIN);
+	}
+	CHECK(count > 100);
+	tell(sock, &count, sizeof count);
+	hear(sock, &word, 1);
+}
+
+static void side(int rank, int sock)
+{
+	struct net n;
+	uint8_t name[NAME_LEN];
+	open_net(&n, &(struct options){ .caps = FI_TAGGED });
+	if (rank == 0) {
+		fi_addr_t to;
+		hear(sock, name, NAME_LEN);
+		EXPECT(1, fi_av_insert(n.av, name, 1, &to, 0, NULL));
+		sender(sock, &n, to);
+	} else {
+		uint64_t count;
+		tell(sock, n.name, NAME_LEN);
+		for (uint64_t tag = 1000; tag <= 3000; tag += 1000) {
+			take(&n, tag, FEW);
+			tell(sock, "x", 1);
+		}
+		hear(sock, &count, sizeof count);
+		take(&n, 4000, count);
+		tell(sock, "x", 1);
+	}
+	barrier(sock);
+	close_net(&n);
+}
+
+int main(void)
+{
+	in_two_processes(side);
+	printf("OK\n");
+	return 0;
+}
