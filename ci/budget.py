@@ -132,8 +132,8 @@ def main():
             wrong.append("locked instructions")
         if "syscall" in forbidden and calls:
             wrong.append("system calls")
-        if "second syscall" in forbidden and calls > 1.05 * one.calls:
-            wrong.append("more than one system call")
+        if "second syscall" in forbidden and not 0.95 <= calls / one.calls <= 1.05:
+            wrong.append("not one system call")
         if "frequent syscall" in forbidden and calls > polls * RARE:
             wrong.append(f"a system call more often than once in {round(1 / RARE)} polls")
         failed += bool(wrong)

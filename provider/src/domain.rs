@@ -146,10 +146,18 @@ impl Domain {
             return Attended::Over;
         }
         // Who sleeps is woken by whatever there is to do.
-        if self.bed.is_empty() {
-            self.progress();
+        let work = if self.bed.is_empty() {
+            self.around.absence.turned();
+            // Calls are looked at now and then only, by the count of turns: here there are few.
+            self.each(|ep, out| ep.progress(out) + ep.look_around(out))
+        } else {
+            0
+        };
+        match self.eps.iter().any(|(_, ep)| ep.keeps_back()) {
+            false => Attended::Settled,
+            true if work > 0 => Attended::GoesOn,
+            true => Attended::Waits,
         }
-        if self.eps.iter().any(|(_, ep)| ep.keeps_back()) { Attended::Unfinished } else { Attended::Settled }
     }
 
     /// The turn of a domain with shared contexts or deferred work.

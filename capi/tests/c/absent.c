@@ -3,7 +3,7 @@
 #include "client.h"
 
 #define FEW 5
-#define MOST 200000
+#define MOST 2000000
 
 static void send_few(struct net *n, fi_addr_t to, uint64_t tag)
 {
@@ -27,6 +27,9 @@ static void take(struct net *n, uint64_t tag, uint64_t count)
 static void sender(int sock, struct net *n, fi_addr_t to)
 {
 	char word;
+	/* Who has polled for a while looks at calls seldom. */
+	for (int i = 0; i < 5000; i++)
+		fi_cq_read(n->cq, NULL, 0);
 	send_few(n, to, 1000);
 	hear(sock, &word, 1);
 	send_few(n, to, 2000);
@@ -41,7 +44,7 @@ static void sender(int sock, struct net *n, fi_addr_t to)
 		ret = fi_tinject(n->ep, &text, sizeof text, to, 4000);
 		CHECK(!ret || ret == -FI_EAGAIN);
 	}
-	CHECK(count > 100);
+	CHECK(count > 100 && count < MOST);
 	tell(sock, &count, sizeof count);
 	hear(sock, &word, 1);
 }

@@ -412,12 +412,12 @@ impl Endpoint {
         let past_caches = std::mem::take(&mut peer.copies.past_caches);
         let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
+        // Of these some may have ended for the application.
+        if !peer.backlog.is_empty() || peer.one_sided.has_work() {
+            self.absence.note();
+        }
         if peer.has_work() && !peer.in_busy {
             peer.in_busy = true;
-            // Of these some may have ended for the application.
-            if !peer.backlog.is_empty() || peer.one_sided.has_work() {
-                self.absence.note();
-            }
             self.poll.busy.push(id);
             self.report.rouse();
         }

@@ -207,6 +207,10 @@ impl Streams {
 
     /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.
     pub fn on_data(&mut self, link: &mut Link, header: &Header) -> Result<Option<Received>, Corrupt> {
+        // What is expected from buffer to buffer has been told where to go: nothing else goes there.
+        if link.is_in_place() {
+            return Err(Corrupt);
+        }
         let id = stream_id(header)?;
         let s = self.rx.get_mut(&id).ok_or(Corrupt)?;
         let len = header.len as usize;
@@ -357,6 +361,10 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     if wire.streams.rx.contains_key(&rts.stream) {
         return Err(Corrupt);
     }
+    // From buffer to buffer an envelope has no payload with it.
+    if wire.link.is_in_place() && len > 0 {
+        return Err(Corrupt);
+    }
     wire.link.take(promise)?;
     let mut there = false;
     if header.flags & flag::LAST != 0 && wire.link.is_in_place() {
@@ -365,9 +373,6 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     let mut s = RxStream { env, promise, arrived: len, goal: promise, dest };
     match &mut s.dest {
         Dest::Held(bytes) if wire.link.is_in_place() => {
-            if len > 0 {
-                return Err(Corrupt);
-            }
             if promise > 0 {
                 // SAFETY: the stream's own buffer, on the heap wherever the stream goes. `matched` looks at it once `landed` has said that all that was promised is there;
                 // `abort` drops it when the peer's lines are forgotten, which put nothing anywhere after that (`endpoint/depart.rs`).

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! note     notes += 1; unwatched? ─▶ begin or wake the thread
-//! thread   no new notes: some ticks, then unwatched, and sleep · turns since the last tick: somebody is there · else a turn; settled: as many notes
+//! thread   turns since the last tick: somebody is there · else a turn; settled: as many notes · no new notes for some ticks: unwatched, and sleep
 //! ```
 //! *No note is lost.* N1 `notes += 1` before N2 load of `unwatched`; T1 `unwatched = true` before T2 load of `notes`; all of them sequentially
 //! consistent, so that N2 sees T1 or T2 sees N1.
@@ -21,20 +21,22 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::Duration;
 
-/// Between looks. What was put off leaves after two at the latest.
+/// Between looks. What was put off leaves after two, if nothing else waits for longer.
 const TICK: Duration = Duration::from_millis(10);
 /// Ticks without a note after which nobody looks until the next one.
 const DROWSY: u32 = 100;
-/// What is not settled by turns is looked at more and more seldom: most ticks between two of these.
-const LONGEST: u32 = 16;
+/// What turns do not help is looked at more and more seldom: most ticks between two of these.
+const LONGEST: u32 = 4;
 
 /// What a turn for somebody who is not there found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attended {
     /// Nothing is kept back any more.
     Settled,
-    /// Something is.
-    Unfinished,
+    /// Something is, and something was done.
+    GoesOn,
+    /// Something is, and there was nothing to be done.
+    Waits,
     /// There will be no turns any more.
     Over,
 }
@@ -97,8 +99,10 @@ impl Absence {
             Some(thread) => thread.unpark(),
             None => {
                 let this = self.clone();
-                // Without a thread all is as it is for who drives the engine himself.
-                let _ = quiet("rustmx-absence", move || this.watch());
+                if quiet("rustmx-absence", move || this.watch()).is_err() {
+                    // The next note may have more luck.
+                    self.unwatched.store(true, Ordering::SeqCst);
+                }
             }
         }
     }
@@ -117,24 +121,22 @@ impl Absence {
         let (mut turns, mut noted, mut settled, mut idle, mut pause) = (0, 0, 0, 0, 1);
         while !self.is_over.load(Ordering::SeqCst) {
             park_timeout(TICK * pause);
-            let notes = self.notes.load(Ordering::SeqCst);
-            if notes == settled {
-                idle += 1;
-                if idle == DROWSY {
-                    self.sleep(notes);
-                    idle = 0;
-                }
-                continue;
+            let (now, notes) = (self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
+            idle = if notes == noted { idle + 1 } else { 0 };
+            if notes == settled && idle >= DROWSY {
+                self.sleep(notes);
+                (idle, pause) = (0, 1);
             }
-            idle = 0;
-            let now = self.turns.load(Ordering::Relaxed);
-            if now != turns || notes != noted {
+            // Who polls is asked now and then whether he has settled what he noted: then nobody looks after him any more.
+            let away = now == turns && notes == noted || idle > 0 && idle.is_multiple_of(DROWSY);
+            if notes == settled || !away {
                 (turns, noted, pause) = (now, notes, 1);
                 continue;
             }
             match turn() {
                 Attended::Settled => (settled, pause) = (notes, 1),
-                Attended::Unfinished => pause = (pause * 2).min(LONGEST),
+                Attended::GoesOn => pause = 1,
+                Attended::Waits => pause = (pause * 2).min(LONGEST),
                 Attended::Over => return,
             }
             // That was ours, and what it kept back again is no news.
@@ -185,7 +187,7 @@ mod tests {
 
     #[test]
     fn who_keeps_something_back_and_goes_gets_turns_until_it_is_settled() {
-        let (absence, turns) = attended(&[Attended::Unfinished, Attended::Unfinished, Attended::Settled]);
+        let (absence, turns) = attended(&[Attended::GoesOn, Attended::Waits, Attended::Settled]);
         std::thread::sleep(4 * TICK);
         assert_eq!(turns.load(SeqCst), 0, "nothing was noted");
         absence.note();
@@ -215,6 +217,11 @@ mod tests {
         }
         // A busy machine may have taken the core away for long.
         assert!(turns.load(SeqCst) == 0 || most > TICK, "{} turns, {most:?} between two of ours at most", turns.load(SeqCst));
+        // Who polls, and keeps nothing back any more, is not looked after for ever.
+        wait_for(|| {
+            absence.turned();
+            absence.unwatched.load(SeqCst)
+        });
         absence.end();
     }
 

@@ -25,7 +25,7 @@
 //! | `dial.rs` | whom we call |
 //! | `call.rs` | one call: one address after the other |
 //! | `connection/` | one connection: a [`Line`](super::Line) |
-//! | `outgoing.rs`, `incoming/` | its two halves |
+//! | `outgoing/`, `incoming/` | its two halves |
 //! | `favourite.rs` | who is read without asking |
 //! | `greeting.rs` | hellos as they come |
 //! | `expected.rs` | where payload goes, and which of it is there |
@@ -135,7 +135,8 @@ pub struct Tcp {
     /// By names of others' choice: the map is keyed.
     calls: HashMap<Name, Call>,
     clock: Clock,
-    /// Connections with payload that waits for the engine.
+    /// Connections with payload that waited for the engine when they were read last. Each is read once more, also if the engine has taken it meanwhile: what that
+    /// completed besides is told then.
     parked: Vec<u32>,
     /// Read lately, and when: the other side may have to be told what of it was consumed.
     owing: Vec<(u32, u64)>,

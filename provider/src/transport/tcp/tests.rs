@@ -246,7 +246,7 @@ impl Run {
         }
         message.envelope = self.written;
         if early {
-            expect(&self.scene.b, id, &mut message);
+            expect(&self.scene.b.connection, id, &mut message);
         }
         let bulk = Bulk { id, iov: &[seg(&mut message.source)], skip: 0, len, promised: len };
         message.left = self.scene.a.connection.post(bulk) == Moved::AtOnce;
@@ -265,14 +265,14 @@ impl Run {
             assert_eq!(Some(bytes), self.records.pop_front());
             link.consume(header.lines());
             self.taken += 1;
-        }
-        link.tell();
-        // Their envelopes are read: now somebody knows where payload belongs.
-        for (id, message) in self.messages.iter_mut().enumerate() {
-            if !message.expected && message.envelope <= self.taken {
-                expect(&self.scene.b, id as u32, message);
+            // If that was an envelope somebody knows now where payload belongs, and the next look at the ring is one at what that lets in.
+            for (id, message) in self.messages.iter_mut().enumerate() {
+                if !message.expected && message.envelope <= self.taken {
+                    expect(&self.scene.b.connection, id as u32, message);
+                }
             }
         }
+        link.tell();
         self.listen();
         self.scene.b.connection.pay(true);
         self.scene.back.pass(1 << 16);
@@ -321,11 +321,11 @@ impl Run {
     }
 }
 
-fn expect(side: &Side, id: u32, message: &mut Message) {
+fn expect(connection: &Connection, id: u32, message: &mut Message) {
     message.expected = true;
     let len = message.source.len();
     let bulk = Bulk { id, iov: &[seg(&mut message.place)], skip: 0, len, promised: len };
-    message.landed = side.connection.expect(bulk) == Moved::AtOnce;
+    message.landed = connection.expect(bulk) == Moved::AtOnce;
     // Not later than that it is there.
     assert!(!message.landed || message.place == message.source[..message.place.len()]);
 }

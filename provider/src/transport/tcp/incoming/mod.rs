@@ -167,6 +167,7 @@ impl Incoming {
     pub fn expect(&mut self, bulk: Bulk<'_>) -> Result<Moved, Stop> {
         if self.place_at_once(&bulk) {
             self.read_again()?;
+            self.withhold();
             return Ok(Moved::AtOnce);
         }
         let id = bulk.id;
@@ -174,9 +175,17 @@ impl Incoming {
             self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
         }
         self.resume()?;
+        self.withhold();
         // Nothing but what was resumed can be done that early.
         let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
         Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
+    }
+
+    /// Of records that are not all there nothing is seen, whoever looks now.
+    fn withhold(&mut self) {
+        if let (At::Records { .. }, Some(mirror)) = (self.at, &mut self.mirror) {
+            mirror.withhold();
+        }
     }
 
     /// If it is all of this that waits for the engine, and is here: it need not be remembered that it is expected. (A message of up to [`AHEAD`] bytes that
@@ -225,11 +234,7 @@ impl Incoming {
                 break;
             }
         }
-        if let Some(mirror) = &mut self.mirror
-            && let At::Records { .. } = self.at
-        {
-            mirror.withhold();
-        }
+        self.withhold();
         Ok(taken > 0 || was_parked)
     }
 
