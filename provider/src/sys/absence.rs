@@ -5,8 +5,8 @@
 //! peer has not answered; or behind a socket without room. An MPI that stands in such a wait while its peer stands in a receive would stand for ever.
 //!
 //! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks every [`TICK`] whether there was a turn meanwhile. If
-//! there was none, nobody is there, and it takes one itself, under the domain's lock like everybody else. A program that calls has turns, and
-//! meets this thread never; one that keeps nothing back does not wake it: it sleeps after [`DROWSY`] ticks without a note, until the next one.
+//! there was none, nobody is there, and it takes one itself, under the domain's lock like everybody else. Who calls has turns, and is
+//! only asked, [`DROWSY`] ticks after his last note, whether all is settled; then the thread sleeps until the next note. Who keeps nothing back does not wake it.
 //!
 //! ```text
 //! note     notes += 1; unwatched? ─▶ begin or wake the thread
