@@ -96,7 +96,7 @@ impl Endpoint {
         work
     }
 
-    /// Whether something is kept back until there are further turns that may have ended for the application.
+    /// Whether something that may have ended for the application is kept back until there are further turns.
     pub(crate) fn keeps_back(&self) -> bool {
         !self.poll.dialing.is_empty() || !self.poll.busy.is_empty() || self.door.as_ref().is_some_and(|door| door.keeps_back())
     }
