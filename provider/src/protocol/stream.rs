@@ -523,4 +523,29 @@ mod tests {
         let stream = &streams.rx[&7];
         assert_eq!((stream.env.total, stream.promise, stream.goal, stream.arrived), (1000, 100, 100, 10));
     }
+
+    /// What goes from buffer to buffer has been told where: a peer that sends some of it by the ring would have it written where somebody else writes, or into memory
+    /// that was given back.
+    #[test]
+    fn from_buffer_to_buffer_nothing_comes_by_the_ring() {
+        let (theirs, mine) = (segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
+        let mut liar = Link::new(theirs.clone(), 1 << 20);
+        let mut link = Link::new(mine, 1 << 20).far();
+        link.attach(theirs, None);
+        let (mut streams, mut copies, mut pool) = (Streams::new(256), Default::default(), Pool::default());
+        let mut wire = Wire { link: &mut link, streams: &mut streams, copies: &mut copies, pool: &mut pool };
+        for (stream, len) in [(7, 10), (8, 0)] {
+            let rts = Rts { total: 100, stream, promise: 100 };
+            let draft = Draft { kind: Kind::Rts, body: rts.emit(), len, bytes: &[1; 10][..len], ..control(Kind::Rts, 5, 0) };
+            liar.send(&draft, Class::Envelope).expect("room");
+            let header = wire.link.peek().expect("sound").expect("there");
+            let said = Stream::announced(&mut wire, &header).expect("sound");
+            assert_eq!(open(&mut wire, &header, &said, Dest::Matched).is_ok(), len == 0, "{len} bytes with an envelope");
+            wire.link.consume(header.lines());
+        }
+        let data = Draft { len: 10, bytes: &[1; 10], ..control(Kind::Data, 8, 0) };
+        liar.send(&data, Class::Fragment).expect("room");
+        let header = wire.link.peek().expect("sound").expect("there");
+        assert!(wire.streams.on_data(wire.link, &header).is_err(), "a fragment");
+    }
 }
