@@ -8,7 +8,7 @@
 //!   DATA up to max(promise, wanted)     ─▶ copy out; done at the last byte
 //! ```
 //! * The sender *promises* what the window allows, so the pipeline fills while the CTS is on its way, and a message that fits
-//!   the window needs none. With no window left the promise is 0: an envelope always gets through.
+//!   the window needs none. With none left, or a scrap, the promise is 0: an envelope always gets through.
 //! * Both sides know the last byte: `max(promise, wanted)`. A buffer that is too short makes `wanted` smaller; what
 //!   was promised beyond it is dropped.
 //! * Between hosts nothing of it goes through the rings but RTS and CTS: what is promised and what is asked for leaves from the sender's
@@ -30,6 +30,9 @@ use crate::types::{Level, ProtoId};
 use crate::wire::header::{Header, Kind, Rts, flag};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
+
+/// Bytes below which a part of a message is not promised: it costs as much to send as a long one, and the rest waits for its CTS anyway.
+const SCRAP: usize = 4 << 10;
 
 /// The protocol.
 pub struct Stream;
@@ -406,7 +409,11 @@ impl Protocol for Stream {
             wire.link.refresh().map_err(|Corrupt| Refused::Corrupt)?;
         }
         let credit = wire.link.credit();
-        let promise = if msg.len <= credit / 2 { msg.len } else { credit / 2 };
+        let promise = match credit / 2 {
+            half if msg.len <= half => msg.len,
+            half if half < SCRAP => 0,
+            half => half,
+        };
         let promise = promise.min(u32::MAX as usize);
         let promise = if wire.link.spend(promise) { promise } else { 0 };
         let len = match wire.link.is_in_place() {
@@ -496,8 +503,11 @@ pub(super) fn discard_held(wire: &mut Wire<'_>, id: u32) {
 mod tests {
     use super::*;
     use crate::mem::atomic::{Ordering, Words};
+    use crate::mem::user::of_slice;
+    use crate::request::Special;
     use crate::shm::layout::{CONTROL_LINES, LINE_WORDS, MIN_SEGMENT};
     use crate::shm::segment;
+    use crate::types::{CompFlags, UserCtx};
     use crate::wire::header::HEAD;
 
     /// A peer that changes the body of its RTS while we look at it: what was validated is what counts.
@@ -547,5 +557,37 @@ mod tests {
         liar.send(&data, Class::Fragment).expect("room");
         let header = wire.link.peek().expect("sound").expect("there");
         assert!(wire.streams.on_data(wire.link, &header).is_err(), "a fragment");
+    }
+
+    /// Half of what is left of the window each time, as far as that is worth a part; what is short has all of it promised.
+    #[test]
+    fn no_scrap_of_a_long_message_is_promised() {
+        let (theirs, mine) = (segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
+        let mut link = Link::new(mine.clone(), 1 << 20);
+        let mut reader = Link::new(theirs.clone(), 1 << 16);
+        link.attach(theirs, None);
+        reader.attach(mine, None);
+        let (mut streams, mut copies, mut pool) = (Streams::new(4 << 10), Default::default(), Pool::default());
+        let mut wire = Wire { link: &mut link, streams: &mut streams, copies: &mut copies, pool: &mut pool };
+        let mut memory = vec![7; 1 << 17];
+        let mut promised = |len| {
+            let iov = [of_slice(&mut memory[..len])];
+            let message = Message { tagged: true, tag: 0, data: None, iov: &iov, bytes: &[], len, lent: 0, timed: false };
+            let req = SendReq {
+                ctx: UserCtx(0),
+                level: Level::Transmit,
+                report: true,
+                special: Special::NOTHING,
+                flags: CompFlags::SEND,
+            };
+            Stream::start(&mut wire, &message, &req).expect("room for the envelope");
+            let header = reader.peek().expect("sound").expect("there");
+            let rts = Rts::parse(reader.body(), header.len).expect("sound");
+            reader.consume(header.lines());
+            rts.promise as usize
+        };
+        let of_long_ones = [0; 7].map(|_| promised(1 << 17));
+        assert_eq!(of_long_ones, [32 << 10, 16 << 10, 8 << 10, 4 << 10, 0, 0, 0]);
+        assert_eq!([promised(1000), promised(1 << 17), promised(1400)], [1000, 0, 1400]);
     }
 }

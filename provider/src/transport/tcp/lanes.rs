@@ -107,7 +107,11 @@ impl Policy {
         trial.rates[usize::from(trial.on_other)].push(bytes as f64 / nanos as f64);
         trial.on_other = !trial.on_other;
         trial.settles = true;
-        if trial.rates.iter().all(|rates| rates.len() == ROUNDS) {
+        let [present, others] = &trial.rates;
+        let rounds = present.len().min(others.len());
+        // What cannot win any more is not tried to the end: its samples are the slow ones.
+        let hopeless = trial.other > self.present && rounds - wins(others, present) > ROUNDS - WINS;
+        if rounds == ROUNDS || hopeless {
             self.decide(now);
         }
     }
@@ -117,8 +121,7 @@ impl Policy {
         let more = other > self.present;
         let (many, few) = if more { (&others, &present) } else { (&present, &others) };
         let worth = if more { WORTH_TAKING } else { WORTH_KEEPING };
-        let wins = many.iter().zip(few).filter(|(many, few)| many > few).count();
-        let many_pay = median(many) > worth * median(few) && (!more || wins >= WINS);
+        let many_pay = median(many) > worth * median(few) && (!more || wins(many, few) >= WINS);
         if many_pay == more {
             // Perhaps further on that way it is better still.
             (self.present, self.fewer) = (other, !more);
@@ -129,6 +132,11 @@ impl Policy {
             self.rest = (2 * self.rest).min(LONGEST_REST);
         }
     }
+}
+
+/// In how many rounds `these` were quicker.
+fn wins(these: &[f64], those: &[f64]) -> usize {
+    these.iter().zip(those).filter(|(these, those)| these > those).count()
 }
 
 fn median(rates: &[f64]) -> f64 {
@@ -214,6 +222,22 @@ mod tests {
             let (went, ideal) = run(&mut Policy::new(0), 600, |width, _| (1.0 - 0.02 * width as f64) * dice.noise(0.25));
             assert!(went > 0.93 * ideal, "seed {seed}: {:.3}", went / ideal);
         }
+    }
+
+    /// Two rounds lost are enough: five would have to be tried by the number that is slower.
+    #[test]
+    fn a_trial_ends_as_soon_as_it_is_in_vain() {
+        let mut policy = Policy::new(0);
+        let mut samples = 0;
+        for now in (0..FIRST_REST).step_by(SAMPLE as usize) {
+            if policy.is_curious(now) {
+                let width = policy.width();
+                policy.sample(width, 1000 / width as u64, SAMPLE, now);
+                samples += 1;
+            }
+        }
+        // Two rounds of two numbers, each with one sample that is thrown away.
+        assert_eq!((policy.present, samples), (1, 8));
     }
 
     /// Others come and go on the link, and take what they take for some seconds.
