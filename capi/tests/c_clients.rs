@@ -12,6 +12,8 @@ use std::time::Duration;
 use support::{run, scratch, stock, text};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// For some 20 GiB.
+const LONG_LIMIT: Duration = Duration::from_secs(400);
 
 /// Compiles `tests/c/NAME.c` for the test `test`.
 fn build(name: &str, test: &str, libraries: &[&str]) -> PathBuf {
@@ -91,6 +93,38 @@ fn absent() {
         let mut client = stock(build("absent", "client", &["-lfabric"]));
         says_ok(client.env("FI_RUSTMX_SHM", shm).env("FI_RUSTMX_IFACE", "127.0.0.1"));
     }
+}
+
+/// The kernel's copy, the ring, the network.
+#[test]
+fn lengths_above_32_bits() {
+    for (name, value) in [("FI_RUSTMX_CMA", "auto"), ("FI_RUSTMX_CMA", "never"), ("FI_RUSTMX_SHM", "0")] {
+        let mut client = stock(build("long", "client", &["-lfabric"]));
+        client.arg("calls").env(name, value).env("FI_RUSTMX_IFACE", "127.0.0.1");
+        let out = run(&mut client, LONG_LIMIT);
+        assert!(out.status.success() && text(&out) == "OK\n", "{name}={value}: {:?}\n{}", out.status, text(&out));
+    }
+}
+
+/// Bytes of the file in `long.c`.
+const LENT: u64 = (2 << 30) + (1 << 20);
+
+#[test]
+fn more_than_2_gib_is_lent() {
+    // Holes get pages as they are read.
+    let (free, need) = (free_memory(), 2 * LENT);
+    if free < need {
+        eprintln!("more_than_2_gib_is_lent: skipped: {} MiB of memory are free, {} are needed", free >> 20, need >> 20);
+        return;
+    }
+    let mut client = stock(build("long", "lent", &["-lfabric"]));
+    let out = run(client.arg("lent").env("FI_RUSTMX_EXPLAIN", "used"), LONG_LIMIT);
+    assert!(out.status.success() && text(&out).lines().any(|line| line == "OK"), "{:?}\n{}", out.status, text(&out));
+    // "send  same host  32768 .. max  mapped  2 times  4297064448 bytes  …"
+    let told = text(&out);
+    let row = told.lines().find(|line| line.starts_with("  send ") && line.contains(" mapped  ")).unwrap_or_default();
+    let bytes = row.split_whitespace().take_while(|word| *word != "bytes").last().and_then(|word| word.parse::<u64>().ok());
+    assert!(bytes.is_some_and(|bytes| bytes >= LENT), "lent: {bytes:?} bytes\n{told}");
 }
 
 #[test]
@@ -254,4 +288,11 @@ fn valgrind_finds_nothing() {
     says_ok(&mut valgrind(&build("probe", "valgrind", &["-lfabric"])));
     let out = run(valgrind(Path::new("fi_info")).args(["-p", "rustmx"]), LIMIT);
     assert!(out.status.success(), "{}", text(&out));
+}
+
+/// Bytes that the kernel could hand out, proc(5).
+fn free_memory() -> u64 {
+    let told = std::fs::read_to_string("/proc/meminfo").expect("/proc");
+    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("MemAvailable");
+    line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).expect("a number of KiB") << 10
 }

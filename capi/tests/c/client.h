@@ -22,7 +22,9 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#ifndef LIMIT_SECONDS
 #define LIMIT_SECONDS 30
+#endif
 #define NAME_LEN 56
 
 static int my_rank = -1;
