@@ -19,6 +19,7 @@
 //! same loopback address on another host has another one.
 
 use crate::error::{Error, Result};
+use crate::sys::host::same_machine;
 use smallvec::SmallVec;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -180,6 +181,11 @@ impl Name {
     /// Whether abstract sockets of a process with host id `host` may reach it. A contact is on this host if its address is.
     pub fn is_local_to(&self, host: u64, own_address: impl FnOnce(IpAddr) -> bool) -> bool {
         if self.is_contact() { own_address(self.ip()) } else { self.host == host }
+    }
+
+    /// Whether it runs under the kernel of a process with host id `host`, perhaps in another network namespace.
+    pub fn is_under_kernel_of(&self, host: u64) -> bool {
+        !self.is_contact() && same_machine(self.host, host)
     }
 
     /// Whether it takes memory from processes of its host.

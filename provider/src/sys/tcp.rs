@@ -135,6 +135,8 @@ pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
 
 /// Congestion control of connections that do not leave the host (tcp(7), TCP_CONGESTION).
 const NEAR: &str = "reno";
+/// Microseconds of a round trip between two namespaces: a packet takes some ten, a loaded machine some hundred.
+const NEXT_DOOR: u32 = 1000;
 
 /// Whether both ends of a connection are on this host, as far as their addresses tell.
 pub fn is_near(fd: &OwnedFd) -> bool {
@@ -146,8 +148,27 @@ pub fn is_near(fd: &OwnedFd) -> bool {
 /// much it bears, nor space packets in time as some of its ways to do that (BBR) would, for half of the bandwidth.
 pub fn hurry_if_near(fd: &OwnedFd) {
     if is_near(fd) {
-        // Where it is not allowed the host's own choice stays.
-        let _ = sockopt::set_tcp_congestion(fd, NEAR);
+        hurry(fd);
+    }
+}
+
+/// The same for a connection between two network namespaces of one kernel (containers, say), if that is what `next_door` says of the other side: unless a round trip
+/// takes so long that something must be between them, like a network that somebody emulates.
+pub fn hurry_if_next_door(fd: &OwnedFd, next_door: bool) {
+    if next_door && health(fd).is_some_and(|health| health.round_trip < NEXT_DOOR) {
+        hurry(fd);
+    }
+}
+
+fn hurry(fd: &OwnedFd) {
+    // Where it is not allowed the host's own choice stays.
+    let _ = sockopt::set_tcp_congestion(fd, NEAR);
+}
+
+/// A further connection of a pair goes as the first one does.
+pub fn hurry_like(fd: &OwnedFd, first: &OwnedFd) {
+    if sockopt::tcp_congestion(first).is_ok_and(|name| name == NEAR) {
+        hurry(fd);
     }
 }
 
@@ -465,6 +486,22 @@ mod tests {
             if allowed.split_whitespace().any(|name| name == NEAR) {
                 assert_eq!(sockopt::tcp_congestion(&a).as_deref(), Ok(NEAR), "{}", i.ip);
             }
+        }
+    }
+
+    #[test]
+    fn connections_that_leave_the_namespace() {
+        let (a, b) = pair();
+        let choice = |fd| sockopt::tcp_congestion(fd).expect("a name");
+        let hosts = choice(&a);
+        hurry_if_next_door(&a, false);
+        hurry_like(&b, &a);
+        assert_eq!([choice(&a), choice(&b)], [hosts.clone(), hosts]);
+        hurry_if_next_door(&a, true);
+        hurry_like(&b, &a);
+        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+        if allowed.split_whitespace().any(|name| name == NEAR) {
+            assert_eq!([choice(&a), choice(&b)], [NEAR, NEAR]);
         }
     }
 

@@ -18,7 +18,7 @@ const SLACK: u64 = 2000;
 
 fn lab(words: &[&str]) {
     let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
-    let done = Command::new(lab).args(words).args(["--name", LAB]).output().expect("the laboratory runs");
+    let done = Command::new(lab).args(words).env("NETLAB", LAB).output().expect("the laboratory runs");
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -270,6 +270,35 @@ fn another_card_leads_there() {
     run_on("h1", "ip link set eth0 down");
     let (what, ms, said) = sends(&mut hosts[1], &names[0]);
     assert_eq!(what, "arrived", "after {ms} ms: {said}");
+}
+
+/// Namespaces of one kernel are next to each other: nothing is to be found out about a network between them, unless one is emulated there.
+#[test]
+fn next_door_packets_are_not_spaced_in_time() {
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let other = run_on("h1", "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_available_congestion_control | grep -vx reno | head -n 1");
+    if other.is_empty() {
+        eprintln!("left out: this kernel has one congestion control only");
+        return;
+    }
+    for host in ["h1", "h2"] {
+        run_on(host, &format!("echo {other} >{CHOICE}"));
+    }
+    for (delay, expected) in [("0", "reno"), ("20", other.as_str())] {
+        lab(&["delay", "h2", delay]);
+        let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+        let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (what, ms, said) = sends(&mut hosts[from], &names[to]);
+            assert_eq!(what, "arrived", "after {ms} ms: {said}");
+        }
+        for host in ["h1", "h2"] {
+            let told = run_on(host, "ss -tinH state established");
+            let used: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next()).collect();
+            assert!(!used.is_empty() && used.iter().all(|name| *name == expected), "{host}, delay {delay}: {told}");
+        }
+    }
 }
 
 /// Both behind routers that give them the same address.

@@ -335,6 +335,7 @@ impl Connection {
             return false;
         }
         carrier.serve(self);
+        tcp::hurry_like(carrier.stream().fd(), self.stream().fd());
         bundle.lanes.push(match token {
             Some(token) => {
                 carrier.greet_lane(token);

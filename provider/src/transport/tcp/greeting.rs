@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
-use crate::sys::tcp;
+use crate::sys::{host, tcp};
 use crate::transport::{Greeting, Handed};
 use crate::wire::hello::{BadHello, Hello, Refusal};
 use std::sync::atomic::Ordering;
@@ -22,6 +22,7 @@ impl Connection {
                     if let Handed::Own(theirs) = &greeting.segment {
                         halves.theirs = Some(theirs.clone());
                     }
+                    self.hurry(&greeting);
                     halves.greeting = Some(greeting);
                     halves.origin = None;
                 }
@@ -39,8 +40,15 @@ impl Connection {
         true
     }
 
+    /// To a peer under the same kernel packets take no network, also from one namespace to another.
+    fn hurry(&self, greeting: &Greeting) {
+        let next_door = Name::from_bytes(&greeting.hello.from).is_ok_and(|from| from.is_under_kernel_of(host::id()));
+        tcp::hurry_if_next_door(self.stream().fd(), next_door);
+    }
+
     /// The other side has called and said hello, before this was made.
     pub(super) fn met(&self, greeting: &Greeting) {
+        self.hurry(greeting);
         if let Handed::Own(theirs) = &greeting.segment {
             self.halves.lock().theirs = Some(theirs.clone());
         }
