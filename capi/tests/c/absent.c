@@ -1,5 +1,6 @@
 /* What was accepted leaves, also if its sender does not call again: by inject, which ends with the call, at first contact, behind another one, after a
- * while without anything, and more than there is room for. The sender waits for a word that has nothing to do with the fabric. */
+ * while without anything, and more than there is room for. The sender waits for a word that has nothing to do with the fabric. And a domain may be closed just
+ * while something of it is looked after. */
 #include "client.h"
 
 #define FEW 5
@@ -49,6 +50,20 @@ static void sender(int sock, struct net *n, fi_addr_t to)
 	hear(sock, &word, 1);
 }
 
+/* Whoever looks after what was kept back comes after ten milliseconds, and again. */
+static void close_meanwhile(const uint8_t *name)
+{
+	for (int i = 0; i < 40; i++) {
+		struct net n;
+		fi_addr_t to;
+		open_net(&n, &(struct options){ .caps = FI_TAGGED });
+		EXPECT(1, fi_av_insert(n.av, name, 1, &to, 0, NULL));
+		send_few(&n, to, 5000);
+		usleep(8000 + i * 100);
+		close_net(&n);
+	}
+}
+
 static void side(int rank, int sock)
 {
 	struct net n;
@@ -59,6 +74,8 @@ static void side(int rank, int sock)
 		hear(sock, name, NAME_LEN);
 		EXPECT(1, fi_av_insert(n.av, name, 1, &to, 0, NULL));
 		sender(sock, &n, to);
+		close_meanwhile(name);
+		tell(sock, "x", 1);
 	} else {
 		uint64_t count;
 		tell(sock, n.name, NAME_LEN);
@@ -69,6 +86,9 @@ static void side(int rank, int sock)
 		hear(sock, &count, sizeof count);
 		take(&n, 4000, count);
 		tell(sock, "x", 1);
+		/* It takes no turns, and keeps nothing back. */
+		char word;
+		hear(sock, &word, 1);
 	}
 	barrier(sock);
 	close_net(&n);
