@@ -200,8 +200,22 @@ mod tests {
         wait_for(|| absence.unwatched.load(SeqCst));
         absence.note();
         wait_for(|| turns.load(SeqCst) == 5);
+        // Its end is heard in its sleep.
+        wait_for(|| absence.unwatched.load(SeqCst));
+        std::thread::sleep(4 * TICK);
         absence.end();
         wait_for(|| Arc::strong_count(&absence) == 1);
+    }
+
+    #[test]
+    fn what_turns_do_not_help_gets_fewer_of_them() {
+        let (absence, turns) = attended(&[Attended::Waits]);
+        let begun = Instant::now();
+        absence.note();
+        std::thread::sleep(40 * TICK);
+        let (turns, ticks) = (turns.load(SeqCst) as u128, begun.elapsed().as_nanos() / TICK.as_nanos());
+        assert!(turns <= ticks / u128::from(LONGEST) + 3, "{turns} turns in {ticks} ticks");
+        absence.end();
     }
 
     #[test]
