@@ -50,7 +50,7 @@ static void sender(int sock, struct net *n, fi_addr_t to)
 	hear(sock, &word, 1);
 }
 
-/* Whoever looks after what was kept back comes after ten milliseconds, and again. */
+/* Whoever looks after what was kept back takes his first turn some twenty milliseconds later. */
 static void close_meanwhile(const uint8_t *name)
 {
 	for (int i = 0; i < 40; i++) {
@@ -59,7 +59,7 @@ static void close_meanwhile(const uint8_t *name)
 		open_net(&n, &(struct options){ .caps = FI_TAGGED });
 		EXPECT(1, fi_av_insert(n.av, name, 1, &to, 0, NULL));
 		send_few(&n, to, 5000);
-		usleep(8000 + i * 100);
+		usleep(16000 + i * 200);
 		close_net(&n);
 	}
 }

@@ -5,8 +5,9 @@ use std::hash::{Hash, Hasher};
 use std::os::linux::fs::MetadataExt;
 use std::sync::OnceLock;
 
-/// A number that two processes share exactly if they can reach each other's abstract sockets: above a hash of the kernel's boot id
-/// ([`same_machine`]), below the number of the network namespace. Never 0. Random if /proc tells neither (then this process finds no local peers).
+/// A number that two processes share exactly if they can reach each other's abstract sockets: a hash of the kernel's boot id, of which the lower half
+/// is combined with the number of the network namespace, so that the upper half is the machine's ([`same_machine`]). Never 0. Random if /proc tells
+/// neither (then this process finds no local peers).
 pub fn id() -> u64 {
     static ID: OnceLock<u64> = OnceLock::new();
     *ID.get_or_init(|| {
@@ -17,10 +18,14 @@ pub fn id() -> u64 {
         };
         let mut h = rustc_hash::FxHasher::default();
         boot.trim().hash(&mut h);
-        let (boot, space) = (h.finish() | 1 << 32, netns.st_ino());
-        // The kernel numbers namespaces by 32 bits.
-        boot & !u64::from(u32::MAX) | (space ^ space >> 32) & u64::from(u32::MAX)
+        number(h.finish(), netns.st_ino())
     })
+}
+
+/// The kernel numbers namespaces by 32 bits, so no two of a machine get the same number; and those that all machines number alike differ by what is left of
+/// the hash, 63 bits.
+fn number(boot: u64, space: u64) -> u64 {
+    (boot | 1 << 32) ^ (space ^ space >> 32) & u64::from(u32::MAX)
 }
 
 /// Whether two [`id`]s are of one kernel: the same host, or containers and namespaces of one.
@@ -46,9 +51,12 @@ mod tests {
 
     #[test]
     fn a_machine_has_several_hosts() {
-        let here = id();
-        assert!(here != 0 && same_machine(here, here));
-        assert!(same_machine(here, here ^ 1), "another namespace");
-        assert!(!same_machine(here, here ^ 1 << 32), "another kernel");
+        assert!(id() != 0 && same_machine(id(), id()));
+        let [here, there, elsewhere] =
+            [number(7 << 33, 4_026_531_840), number(7 << 33, 4_026_532_001), number(7 << 33 | 9, 4_026_531_840)];
+        assert!(here != there && same_machine(here, there), "another namespace");
+        assert_ne!(here, elsewhere, "another kernel, of whose hash only the lower half is another one");
+        assert!(!same_machine(here, number(8 << 33, 4_026_531_840)), "another kernel");
+        assert_ne!(number(0, 0), 0);
     }
 }

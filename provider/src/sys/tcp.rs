@@ -152,10 +152,10 @@ pub fn hurry_if_near(fd: &OwnedFd) {
     }
 }
 
-/// The same for a connection between two network namespaces of one kernel (containers, say), if that is what `next_door` says of the other side: unless a round trip
-/// takes so long that something must be between them, like a network that somebody emulates.
+/// The same for a connection between two network namespaces of one kernel (containers, say), if that is what `next_door` says of the other side: unless a
+/// round trip takes so long that something must be between them, like a network that somebody emulates.
 pub fn hurry_if_next_door(fd: &OwnedFd, next_door: bool) {
-    if next_door && health(fd).is_some_and(|health| health.round_trip < NEXT_DOOR) {
+    if next_door && least_round_trip(fd).is_some_and(|micros| micros < NEXT_DOOR) {
         hurry(fd);
     }
 }
@@ -360,6 +360,18 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
     })
 }
 
+/// The shortest round trip so far in microseconds (`tcpi_min_rtt` of TCP_INFO, since Linux 4.6).
+fn least_round_trip(fd: &OwnedFd) -> Option<u32> {
+    /// Where it is in `struct tcp_info`, in words.
+    const AT: usize = 37;
+    let mut info = [0u32; AT + 1];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes of `info`, and says how many.
+    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
+    let known = done == 0 && len as usize == size_of_val(&info) && info[AT] != 0 && info[AT] != u32::MAX;
+    known.then_some(info[AT])
+}
+
 /// Says that nothing more will be sent; what was sent still arrives.
 pub fn finish(fd: impl AsFd) {
     let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
@@ -493,14 +505,19 @@ mod tests {
     fn connections_that_leave_the_namespace() {
         let (a, b) = pair();
         let choice = |fd| sockopt::tcp_congestion(fd).expect("a name");
+        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+        if let Some(other) = allowed.split_whitespace().find(|name| *name != NEAR) {
+            [&a, &b].map(|fd| sockopt::set_tcp_congestion(fd, other).expect("it is allowed"));
+        }
         let hosts = choice(&a);
         hurry_if_next_door(&a, false);
         hurry_like(&b, &a);
         assert_eq!([choice(&a), choice(&b)], [hosts.clone(), hosts]);
+        let round_trip = least_round_trip(&a).expect("it was measured");
         hurry_if_next_door(&a, true);
         hurry_like(&b, &a);
-        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-        if allowed.split_whitespace().any(|name| name == NEAR) {
+        // On a machine that is very busy even this may take long.
+        if round_trip < NEXT_DOOR && allowed.split_whitespace().any(|name| name == NEAR) {
             assert_eq!([choice(&a), choice(&b)], [NEAR, NEAR]);
         }
     }

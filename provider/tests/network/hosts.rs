@@ -272,33 +272,49 @@ fn another_card_leads_there() {
     assert_eq!(what, "arrived", "after {ms} ms: {said}");
 }
 
-/// Namespaces of one kernel are next to each other: nothing is to be found out about a network between them, unless one is emulated there.
+/// Namespaces of one kernel are next to each other: how much a network bears is not to be found out, unless a round trip says that there is one.
 #[test]
-fn next_door_packets_are_not_spaced_in_time() {
+fn next_door_nothing_is_found_out_about_a_network() {
     let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
     const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-    let other = run_on("h1", "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_available_congestion_control | grep -vx reno | head -n 1");
+    let other = run_on("h1", "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
     if other.is_empty() {
-        eprintln!("left out: this kernel has one congestion control only");
+        eprintln!("left out: only one way of congestion control is allowed here");
         return;
     }
     for host in ["h1", "h2"] {
         run_on(host, &format!("echo {other} >{CHOICE}"));
     }
-    for (delay, expected) in [("0", "reno"), ("20", other.as_str())] {
-        lab(&["delay", "h2", delay]);
-        let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
-        let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
-        for (from, to) in [(0, 1), (1, 0)] {
-            let (what, ms, said) = sends(&mut hosts[from], &names[to]);
-            assert_eq!(what, "arrived", "after {ms} ms: {said}");
-        }
-        for host in ["h1", "h2"] {
-            let told = run_on(host, "ss -tinH state established");
-            let used: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next()).collect();
-            assert!(!used.is_empty() && used.iter().all(|name| *name == expected), "{host}, delay {delay}: {told}");
-        }
+    // A machine that is busy may take a millisecond once, for one of them.
+    let until = Deadline::new(60);
+    while used_between(&["h1", "h2"]).iter().any(|name| name != "reno") {
+        until.check(|| "it is always the hosts' choice".into());
     }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("left out: a delay, for want of /dev/net/tun");
+        return;
+    }
+    lab(&["delay", "h2", "20"]);
+    assert!(used_between(&["h1", "h2"]).iter().all(|name| *name == other));
+}
+
+/// Each of two hosts sends to the other one, and says by which ways of congestion control.
+fn used_between(hosts: &[&str; 2]) -> Vec<String> {
+    let mut copies = hosts.map(|host| on(host, "host"));
+    let names: Vec<String> = copies.iter_mut().map(Copy::hear).collect();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (what, ms, said) = sends(&mut copies[from], &names[to]);
+        assert_eq!(what, "arrived", "after {ms} ms: {said}");
+    }
+    let told = hosts.map(|host| run_on(host, "ss -tinH state established"));
+    // A line for the connection, and one behind a tab that begins with the word.
+    let used: Vec<String> = told
+        .iter()
+        .flat_map(|told| told.lines())
+        .filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into))
+        .collect();
+    assert!(used.len() >= 2, "{told:?}");
+    used
 }
 
 /// Both behind routers that give them the same address.

@@ -40,7 +40,7 @@ impl Connection {
         true
     }
 
-    /// To a peer under the same kernel packets take no network, also from one namespace to another.
+    /// From one namespace of this kernel to another packets rarely meet a network that others share. A peer that lies about it only hurries us.
     fn hurry(&self, greeting: &Greeting) {
         let next_door = Name::from_bytes(&greeting.hello.from).is_ok_and(|from| from.is_under_kernel_of(host::id()));
         tcp::hurry_if_next_door(self.stream().fd(), next_door);
