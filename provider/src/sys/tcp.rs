@@ -507,7 +507,9 @@ mod tests {
         let choice = |fd| sockopt::tcp_congestion(fd).expect("a name");
         let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
         if let Some(other) = allowed.split_whitespace().find(|name| *name != NEAR) {
-            [&a, &b].map(|fd| sockopt::set_tcp_congestion(fd, other).expect("it is allowed"));
+            for fd in [&a, &b] {
+                sockopt::set_tcp_congestion(fd, other).expect("it is allowed");
+            }
         }
         let hosts = choice(&a);
         hurry_if_next_door(&a, false);
