@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::{run, scratch, stock, text};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// For some 20 GiB.
+/// For some 17 GiB.
 const LONG_LIMIT: Duration = Duration::from_secs(400);
 
 /// Compiles `tests/c/NAME.c` for the test `test`.

@@ -1,6 +1,6 @@
 /* Messages, reads and writes of more than 4 GiB, and 2 GiB of memory that is lent: no length on the way is a number of 32 bits.
  *
- *     long calls    messages of every kind, reads and writes; a few megabytes stand for all of the memory
+ *     long calls    a message that is awaited, one that comes early and is cut, a write and a read; a few megabytes stand for all of the memory
  *     long lent     a message out of a file that the program maps; as much memory as its length
  */
 #define _GNU_SOURCE
@@ -168,7 +168,6 @@ static void lent(int rank, int sock)
 		/* Lent is only what cannot become shorter. */
 		CHECK(fd >= 0 && !ftruncate(fd, LENT) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
 		CHECK((m = mmap(NULL, LENT, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) != MAP_FAILED);
-		fill(m, AGAIN, 1);
 		fill(m + p[0].at, p[0].len, 2);
 		fill(m + p[3].at, p[3].len, 3);
 	} else {

@@ -295,7 +295,8 @@ fn next_door_nothing_is_found_out_about_a_network() {
         return;
     }
     lab(&["delay", "h2", "20"]);
-    assert!(used_between(&["h1", "h2"]).iter().all(|name| *name == other));
+    let used = used_between(&["h1", "h2"]);
+    assert!(used.iter().all(|name| *name == other), "{other} is the hosts' choice: {used:?}");
 }
 
 /// Each of two hosts sends to the other one, and says by which ways of congestion control.
