@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares rustmx with libfabric's tcp provider and with raw sockets, in interleaved rounds (see ci/compare-tcp.sh)."""
 
-import re
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -22,7 +22,7 @@ TESTS = {  # test -> (field of the JSON, unit, is less better, perf's name, size
 
 class Comparison:
     def __init__(self, lab, options):
-        self.lab, self.quick, self.chosen = lab, options.quick, options.chosen
+        self.lab, self.quick, self.chosen, self.also = lab, options.quick, options.chosen, options.also
         self.samples = {}  # (place, test) -> provider -> size -> {round: value}
         self.failures, self.handovers = {}, []
 
@@ -37,11 +37,13 @@ class Comparison:
         if provider == "raw":
             text, why = raw(self.lab, hosts, [test, "--sizes", sizes, "--seconds", seconds])
         else:
+            directory, settings = self.also.get(provider, (over.LIBRARIES, {}))
+            stack = "tcp" if provider == "tcp" else "rustmx"
             # What tcp needs is told to both, so that the provider is the only difference.
-            extra = {"FI_PROVIDER_PATH": str(over.LIBRARIES), "OMPI_MCA_opal_common_ofi_provider_include": provider}
+            extra = {"FI_PROVIDER_PATH": str(directory), "OMPI_MCA_opal_common_ofi_provider_include": stack}
             extra |= {"FI_RUSTMX_SHM": "0"} if place == "one" else {}
             command = [*PIN, str(OUT / "ompi5/perf"), name, "--json", "--sizes", sizes, "--seconds", seconds]
-            text, _, why = over.run(f"ompi5-{provider}", command, 2, extra, self.lab, hosts)
+            text, _, why = over.run(f"ompi5-{stack}", command, 2, extra | settings, self.lab, hosts)
         return (None, why) if why else ({point["size"]: point[field] for point in over.objects(text)}, None)
 
     def once(self, place, test, providers):
@@ -112,22 +114,28 @@ def raw(lab, hosts, arguments):
 # ---- telling ----
 
 
+def pairs(results, here):
+    """Which of those that are here are set against each other."""
+    wanted = [("rustmx", "tcp"), *((name, "tcp") for name in results.also), *(("rustmx", name) for name in results.also),
+              ("rustmx", "raw"), ("tcp", "raw")]
+    return [(a, b) for a, b in wanted if a in here and b in here]
+
+
 def show(results):
     for (place, test), by_provider in results.samples.items():
         steady = all(h["steady"] for h in results.handovers if h["kept"] and (h["place"], h["test"]) == (place, test))
         warning = "" if steady else ". NO STEADY ROUND: this proves nothing"
         where = "both ranks on one host" if place == "one" else "on two hosts"
         print(f"\n{test}, {TESTS[test][1]}, {where}{warning}")
-        here = [p for p in PROVIDERS if p in by_provider]
-        pairs = [("rustmx", "tcp"), ("rustmx", "raw"), ("tcp", "raw")]
-        pairs = [(a, b) for a, b in pairs if a in here and b in here]
-        rows = [["size", *here, *(f"{a}:{b}" for a, b in pairs)]]
+        here = [p for p in results.chosen[2] if p in by_provider]
+        against = pairs(results, here)
+        rows = [["size", *here, *(f"{a}:{b}" for a, b in against)]]
         for size in sorted({s for sizes in by_provider.values() for s in sizes}):
             row = [human(size)]
             for provider in here:
                 values = results.values(place, test, provider, size)
                 row.append(cell(statistics.median(values.values()) if values else None, 2 if test == "latency" else 0))
-            for a, b in pairs:
+            for a, b in against:
                 found = results.ratio(place, test, a, b, size)
                 row.append("{:.2f} ({:.2f}-{:.2f})".format(*found) if found else "-")
             rows.append(row)
@@ -142,18 +150,31 @@ def record(results, options):
             provider: [{"size": size, "median": statistics.median(rounds.values()), "rounds": list(rounds.values())}
                        for size, rounds in sorted(sizes.items())] for provider, sizes in by_provider.items()},
          "ratios": {f"{a}:{b}": {size: results.ratio(place, test, a, b, size) for size in by_provider[a]}
-                    for a, b in (("rustmx", "tcp"), ("rustmx", "raw"), ("tcp", "raw")) if a in by_provider and b in by_provider}}
+                    for a, b in pairs(results, by_provider)}}
         for (place, test), by_provider in results.samples.items()
     ]
     return over.machine() | {
         "rounds": options.rounds, "quick": options.quick, "lab": options.lab, "faults": options.fault, "results": told,
+        "also": {name: {"directory": str(directory), "settings": settings} for name, (directory, settings) in results.also.items()},
         "handovers": results.handovers, "failures": {", ".join(where): why for where, why in results.failures.items()},
     }
 
 
-def chosen(words):
+def another(word):
+    """The name of another rustmx, its directory, and settings of its own: NAME=[DIRECTORY][,VARIABLE=VALUE...]."""
+    name, equals, rest = word.partition("=")
+    directory, *settings = rest.split(",")
+    if not name or not equals or name in PROVIDERS or not all("=" in setting for setting in settings):
+        misused(f"--also {word}: NAME=[DIRECTORY][,VARIABLE=VALUE...] is wanted, and a name of its own")
+    directory = pathlib.Path(directory).resolve() if directory else over.LIBRARIES
+    if directory != over.LIBRARIES and not list(directory.glob("*rustmx*fi.so")):
+        misused(f"--also {word}: no rustmx provider in {directory}")
+    return name, (directory, dict(setting.split("=", 1) for setting in settings))
+
+
+def chosen(words, also):
     words = {word for word in words.split(",") if word}
-    kinds = (tuple(PLACES), tuple(TESTS), PROVIDERS)
+    kinds = (tuple(PLACES), tuple(TESTS), (PROVIDERS[0], *also, *PROVIDERS[1:]))
     unknown = words - {name for names in kinds for name in names}
     if unknown:
         misused(f"unknown in --only: {', '.join(sorted(unknown))}; known: {', '.join(name for names in kinds for name in names)}")
@@ -165,6 +186,7 @@ def parse():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--also", action="append", default=[])
     parser.add_argument("--lab", default="")
     parser.add_argument("--fault", action="append", default=[])
     parser.add_argument("--json", action="store_true")
@@ -172,7 +194,8 @@ def parse():
     options.rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
     if options.rounds < 1:
         misused("--rounds needs a number above 0")
-    options.chosen = chosen(options.only)
+    options.also = dict(another(word) for word in options.also)
+    options.chosen = chosen(options.only, options.also)
     return options
 
 

@@ -6,7 +6,8 @@
 #
 #   --rounds N       rounds that count (default 5; with --quick: 2)
 #   --quick          fewer sizes, half of the time for each
-#   --only WORDS     these only, by comma: a place (one, two), a test (latency, bw, rate), a provider (rustmx, tcp, raw)
+#   --only WORDS     these only, by comma: a place (one, two), a test (latency, bw, rate), a provider (rustmx, tcp, raw, --also's)
+#   --also NAME=[DIR][,VARIABLE=VALUE...]  another rustmx in the same rounds: of another build's DIR, or with these settings, or both
 #   --lab OPTIONS    what ci/netlab.sh up is told besides, like "--mtu 9000" or "--ipv6-only"
 #   --fault WORDS    a fault of the second host's cable, in words of ci/netlab.sh: "rate 1gbit", "delay 0.1"; may be given again
 #   --no-build       use target/release as it is

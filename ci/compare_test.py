@@ -3,7 +3,9 @@
 the scripts that build first say to arguments that make no sense. Runs no MPI."""
 
 import argparse
+import contextlib
 import importlib.util
+import io
 import json
 import math
 import pathlib
@@ -132,7 +134,7 @@ class Misused(unittest.TestCase):
 
 class BetweenHosts(unittest.TestCase):
     def test_more_is_better_and_only_what_is_within_a_round_counts(self):
-        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None))
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={}))
         r.samples = {("one", "latency"): {"rustmx": {8: {1: 2.0, 2: 3.0, 4: 9.0}}, "tcp": {8: {1: 8.0, 2: 6.0, 3: 1.0}}},
                      ("one", "bw"): {"rustmx": {8: {1: 2.0, 2: 3.0}}, "tcp": {8: {1: 8.0, 2: 6.0}}}}
         self.assertEqual(r.ratio("one", "latency", "rustmx", "tcp", 8), (3.0, 2.0, 4.0))
@@ -141,8 +143,22 @@ class BetweenHosts(unittest.TestCase):
         self.assertIsNone(r.ratio("two", "bw", "rustmx", "tcp", 8))
 
     def test_what_only_names(self):
-        self.assertEqual(hosts.chosen("two,rate"), [["two"], ["rate"], list(hosts.PROVIDERS)])
-        self.assertEqual(hosts.chosen(""), [list(hosts.PLACES), list(hosts.TESTS), list(hosts.PROVIDERS)])
+        self.assertEqual(hosts.chosen("two,rate", {}), [["two"], ["rate"], list(hosts.PROVIDERS)])
+        self.assertEqual(hosts.chosen("", {}), [list(hosts.PLACES), list(hosts.TESTS), list(hosts.PROVIDERS)])
+        self.assertEqual(hosts.chosen("tcp,old", {"old": None})[2], ["old", "tcp"])
+
+    def test_another_rustmx(self):
+        self.assertEqual(hosts.another("a=,X=1,Y=p=q"), ("a", (hosts.over.LIBRARIES, {"X": "1", "Y": "p=q"})))
+        self.assertEqual(hosts.another("a="), ("a", (hosts.over.LIBRARIES, {})))
+        for nonsense in ("a", "=x", "tcp=", "a=,X", "a=/proc"):
+            with self.assertRaises(SystemExit, msg=nonsense), contextlib.redirect_stderr(io.StringIO()) as said:
+                hosts.another(nonsense)
+            self.assertIn(f"--also {nonsense}: ", said.getvalue())
+
+    def test_who_is_set_against_whom(self):
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={"old": None}))
+        self.assertEqual(hosts.pairs(r, ["rustmx", "old", "tcp"]), [("rustmx", "tcp"), ("old", "tcp"), ("rustmx", "old")])
+        self.assertEqual(hosts.pairs(r, ["tcp", "raw"]), [("tcp", "raw")])
 
 
 if __name__ == "__main__":
