@@ -165,6 +165,16 @@ fn hurry(fd: &OwnedFd) {
     let _ = sockopt::set_tcp_congestion(fd, NEAR);
 }
 
+/// The host's own choice again, for a connection that leaves the namespace.
+pub fn do_not_hurry(fd: &OwnedFd) {
+    if !is_near(fd)
+        && sockopt::tcp_congestion(fd).is_ok_and(|name| name == NEAR)
+        && let Some(choice) = own_address(fd).ok().and_then(|own| sockopt::tcp_congestion(socket(&own).ok()?).ok())
+    {
+        let _ = sockopt::set_tcp_congestion(fd, &choice);
+    }
+}
+
 /// A further connection of a pair goes as the first one does.
 pub fn hurry_like(fd: &OwnedFd, first: &OwnedFd) {
     if sockopt::tcp_congestion(first).is_ok_and(|name| name == NEAR) {
@@ -339,37 +349,38 @@ pub struct Health {
     pub waits: bool,
     /// Milliseconds since anything came from the other side's kernel. It acknowledges also when its process does not read.
     pub silent: u32,
-    /// Smoothed time of a round trip in microseconds.
-    pub round_trip: u32,
+    /// Packets with data that were sent (since Linux 4.6). The count goes round.
+    pub segments: u32,
+    /// Those of them that were sent again. So does this.
+    pub again: u32,
 }
 
-/// Asks the kernel (TCP_INFO, `struct tcp_info` in linux/tcp.h).
-pub fn health(fd: &OwnedFd) -> Option<Health> {
+/// Asks the kernel (tcp(7), TCP_INFO). What an older one does not know is 0.
+fn info(fd: &OwnedFd) -> Option<libc::tcp_info> {
     // SAFETY: all zeros is a value of this struct of integers.
     let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes of `info`.
     let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
-    (done == 0).then_some(Health {
+    (done == 0).then_some(info)
+}
+
+/// Asks the kernel how a connection is.
+pub fn health(fd: &OwnedFd) -> Option<Health> {
+    info(fd).map(|info| Health {
         // Questions to a peer without room are rare after a while, and answers to them neither end tcpi_backoff nor make what did not fit
         // acknowledged. An answer came if the last word was theirs.
         waits: info.tcpi_probes > 0 || info.tcpi_unacked > 0 && info.tcpi_last_data_sent < info.tcpi_last_ack_recv,
         // Data alone need not count as an acknowledgement.
         silent: info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv),
-        round_trip: info.tcpi_rtt,
+        segments: info.tcpi_data_segs_out,
+        again: info.tcpi_total_retrans,
     })
 }
 
-/// The shortest round trip so far in microseconds (`tcpi_min_rtt` of TCP_INFO, since Linux 4.6).
+/// The shortest round trip so far in microseconds (`tcpi_min_rtt`, since Linux 4.6).
 fn least_round_trip(fd: &OwnedFd) -> Option<u32> {
-    /// Where it is in `struct tcp_info`, in words.
-    const AT: usize = 37;
-    let mut info = [0u32; AT + 1];
-    let mut len = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes of `info`, and says how many.
-    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
-    let known = done == 0 && len as usize == size_of_val(&info) && info[AT] != 0 && info[AT] != u32::MAX;
-    known.then_some(info[AT])
+    info(fd).map(|info| info.tcpi_min_rtt).filter(|micros| !matches!(*micros, 0 | u32::MAX))
 }
 
 /// Says that nothing more will be sent; what was sent still arrives.

@@ -276,15 +276,7 @@ fn another_card_leads_there() {
 #[test]
 fn next_door_nothing_is_found_out_about_a_network() {
     let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
-    const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-    let other = run_on("h1", "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
-    if other.is_empty() {
-        eprintln!("left out: only one way of congestion control is allowed here");
-        return;
-    }
-    for host in ["h1", "h2"] {
-        run_on(host, &format!("echo {other} >{CHOICE}"));
-    }
+    let Some(other) = choose_other(&["h1", "h2"]) else { return };
     // A machine that is busy may take a millisecond once, for one of them.
     let until = Deadline::new(60);
     while used_between(&["h1", "h2"]).iter().any(|name| name != "reno") {
@@ -299,7 +291,45 @@ fn next_door_nothing_is_found_out_about_a_network() {
     assert!(used.iter().all(|name| *name == other), "{other} is the hosts' choice: {used:?}");
 }
 
-/// Each of two hosts sends to the other one, and says by which ways of congestion control.
+/// Where packets are lost there is a network to be found out about, next door or not.
+#[test]
+fn next_door_losses_are_found_out_about() {
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(other) = choose_other(&["h1", "h2"]) else { return };
+    let until = Deadline::new(120);
+    // A machine that is busy may take a millisecond once.
+    let (mut copies, names) = loop {
+        let mut copies = ["h1", "h2"].map(|host| on(host, "host"));
+        let names: Vec<String> = copies.iter_mut().map(Copy::hear).collect();
+        assert_eq!(sends(&mut copies[0], &names[1]).0, "arrived");
+        if used_on("h1").iter().all(|name| name == "reno") {
+            break (copies, names);
+        }
+        until.check(|| "it is always the host's choice".into());
+    };
+    lab(&["loss", "h2", "10"]);
+    while used_on("h1").iter().any(|name| *name != other) {
+        until.check(|| format!("{other} is the host's choice, and not used: {:?}", used_on("h1")));
+        let (what, ms, said) = sends(&mut copies[0], &names[1]);
+        assert_eq!(what, "arrived", "after {ms} ms: {said}");
+    }
+}
+
+/// Tells hosts to choose another way of congestion control than the one that needs no network; which one. `None`: there is no other.
+fn choose_other(hosts: &[&str]) -> Option<String> {
+    const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let other = run_on(hosts[0], "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
+    if other.is_empty() {
+        eprintln!("left out: only one way of congestion control is allowed here");
+        return None;
+    }
+    for host in hosts {
+        run_on(host, &format!("echo {other} >{CHOICE}"));
+    }
+    Some(other)
+}
+
+/// Each of two hosts sends to the other one; by which ways of congestion control.
 fn used_between(hosts: &[&str; 2]) -> Vec<String> {
     let mut copies = hosts.map(|host| on(host, "host"));
     let names: Vec<String> = copies.iter_mut().map(Copy::hear).collect();
@@ -307,14 +337,18 @@ fn used_between(hosts: &[&str; 2]) -> Vec<String> {
         let (what, ms, said) = sends(&mut copies[from], &names[to]);
         assert_eq!(what, "arrived", "after {ms} ms: {said}");
     }
-    let told = hosts.map(|host| run_on(host, "ss -tinH state established"));
+    let used: Vec<String> = hosts.iter().flat_map(|host| used_on(host)).collect();
+    assert!(used.len() >= 2, "{used:?}");
+    used
+}
+
+/// The ways of congestion control of the connections that a host has.
+fn used_on(host: &str) -> Vec<String> {
+    let told = run_on(host, "ss -tinH state established");
     // A line for the connection, and one behind a tab that begins with the word.
-    let used: Vec<String> = told
-        .iter()
-        .flat_map(|told| told.lines())
-        .filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into))
-        .collect();
-    assert!(used.len() >= 2, "{told:?}");
+    let used: Vec<String> =
+        told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into)).collect();
+    assert!(!used.is_empty(), "{told:?}");
     used
 }
 

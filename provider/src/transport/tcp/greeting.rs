@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::peer::name::Name;
 use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
-use crate::sys::{host, tcp};
+use crate::sys::tcp;
 use crate::transport::{Greeting, Handed};
 use crate::wire::hello::{BadHello, Hello, Refusal};
 use std::sync::atomic::Ordering;
@@ -38,12 +38,6 @@ impl Connection {
             }
         }
         true
-    }
-
-    /// From one namespace of this kernel to another packets rarely meet a network that others share. A peer that lies about it only hurries us.
-    fn hurry(&self, greeting: &Greeting) {
-        let next_door = Name::from_bytes(&greeting.hello.from).is_ok_and(|from| from.is_under_kernel_of(host::id()));
-        tcp::hurry_if_next_door(self.stream().fd(), next_door);
     }
 
     /// The other side has called and said hello, before this was made.

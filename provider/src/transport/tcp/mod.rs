@@ -46,6 +46,7 @@ mod expected;
 mod favourite;
 mod greeting;
 mod guesses;
+mod haste;
 mod incoming;
 mod lane;
 mod lanes;
