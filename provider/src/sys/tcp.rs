@@ -152,33 +152,22 @@ pub fn hurry_if_near(fd: &OwnedFd) {
     }
 }
 
-/// The same for a connection between two network namespaces of one kernel (containers, say), if that is what `next_door` says of the other side: unless a
-/// round trip takes so long that something must be between them, like a network that somebody emulates.
-pub fn hurry_if_next_door(fd: &OwnedFd, next_door: bool) {
-    if next_door && least_round_trip(fd).is_some_and(|micros| micros < NEXT_DOOR) {
-        hurry(fd);
-    }
+/// Whether a connection to another network namespace of this kernel (a container's, say) is as short as it looks: if a round trip takes
+/// long, something must be between them, like a network that somebody emulates.
+pub fn is_next_door(fd: &OwnedFd) -> bool {
+    !is_near(fd) && least_round_trip(fd).is_some_and(|micros| micros < NEXT_DOOR)
 }
 
-fn hurry(fd: &OwnedFd) {
+/// From now on nothing is to be found out about the network.
+pub fn hurry(fd: &OwnedFd) {
     // Where it is not allowed the host's own choice stays.
     let _ = sockopt::set_tcp_congestion(fd, NEAR);
 }
 
-/// The host's own choice again, for a connection that leaves the namespace.
+/// The host's own choice again: that of a new socket.
 pub fn do_not_hurry(fd: &OwnedFd) {
-    if !is_near(fd)
-        && sockopt::tcp_congestion(fd).is_ok_and(|name| name == NEAR)
-        && let Some(choice) = own_address(fd).ok().and_then(|own| sockopt::tcp_congestion(socket(&own).ok()?).ok())
-    {
+    if let Some(choice) = own_address(fd).ok().and_then(|own| sockopt::tcp_congestion(socket(&own).ok()?).ok()) {
         let _ = sockopt::set_tcp_congestion(fd, &choice);
-    }
-}
-
-/// A further connection of a pair goes as the first one does.
-pub fn hurry_like(fd: &OwnedFd, first: &OwnedFd) {
-    if sockopt::tcp_congestion(first).is_ok_and(|name| name == NEAR) {
-        hurry(fd);
     }
 }
 
@@ -509,29 +498,6 @@ mod tests {
             if allowed.split_whitespace().any(|name| name == NEAR) {
                 assert_eq!(sockopt::tcp_congestion(&a).as_deref(), Ok(NEAR), "{}", i.ip);
             }
-        }
-    }
-
-    #[test]
-    fn connections_that_leave_the_namespace() {
-        let (a, b) = pair();
-        let choice = |fd| sockopt::tcp_congestion(fd).expect("a name");
-        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-        if let Some(other) = allowed.split_whitespace().find(|name| *name != NEAR) {
-            for fd in [&a, &b] {
-                sockopt::set_tcp_congestion(fd, other).expect("it is allowed");
-            }
-        }
-        let hosts = choice(&a);
-        hurry_if_next_door(&a, false);
-        hurry_like(&b, &a);
-        assert_eq!([choice(&a), choice(&b)], [hosts.clone(), hosts]);
-        let round_trip = least_round_trip(&a).expect("it was measured");
-        hurry_if_next_door(&a, true);
-        hurry_like(&b, &a);
-        // On a machine that is very busy even this may take long.
-        if round_trip < NEXT_DOOR && allowed.split_whitespace().any(|name| name == NEAR) {
-            assert_eq!([choice(&a), choice(&b)], [NEAR, NEAR]);
         }
     }
 

@@ -140,7 +140,8 @@ fn host(iface: &str, ports: &str) {
     say(&node.name().to_string());
     let (tx, orders) = std::sync::mpsc::channel();
     std::thread::spawn(move || while tx.send(hear()).is_ok() {});
-    let (mut out, mut into) = ([7; 40_000], [0; 40_000]);
+    // So much that a connection may hurry.
+    let (mut out, mut into) = (vec![7; 400_000], vec![0; 400_000]);
     node.recv(Want::tag(1), &mut into).expect("recv");
     let (mut begun, mut to) = (Instant::now(), None);
     loop {
@@ -272,16 +273,26 @@ fn another_card_leads_there() {
     assert_eq!(what, "arrived", "after {ms} ms: {said}");
 }
 
-/// Namespaces of one kernel are next to each other: how much a network bears is not to be found out, unless a round trip says that there is one.
+/// Between namespaces of one kernel a network is not found out about while there is much to be sent, unless a round trip says that there is one.
 #[test]
 fn next_door_nothing_is_found_out_about_a_network() {
     let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
     let Some(other) = choose_other(&["h1", "h2"]) else { return };
-    // A machine that is busy may take a millisecond once, for one of them.
+    let mut copies = next_door();
     let until = Deadline::new(60);
-    while used_between(&["h1", "h2"]).iter().any(|name| name != "reno") {
-        until.check(|| "it is always the hosts' choice".into());
+    while used_on("h1").iter().any(|name| *name != other) {
+        until.check(|| format!("nothing is to be sent, and {other} is the host's choice: {:?}", used_on("h1")));
     }
+    // It comes back with much to be sent. (A busy machine may take longer to look than it stays.)
+    let (from, name) = &mut copies[0];
+    loop {
+        assert_eq!(sends(from, name).0, "arrived");
+        if used_on("h1").iter().all(|name| name == "reno") {
+            break;
+        }
+        until.check(|| format!("much was sent, and {other} is used"));
+    }
+    drop(copies);
     if !std::path::Path::new("/dev/net/tun").exists() {
         eprintln!("left out: a delay, for want of /dev/net/tun");
         return;
@@ -296,28 +307,41 @@ fn next_door_nothing_is_found_out_about_a_network() {
 fn next_door_losses_are_found_out_about() {
     let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
     let Some(other) = choose_other(&["h1", "h2"]) else { return };
-    let until = Deadline::new(120);
-    // A machine that is busy may take a millisecond once.
-    let (mut copies, names) = loop {
-        let mut copies = ["h1", "h2"].map(|host| on(host, "host"));
-        let names: Vec<String> = copies.iter_mut().map(Copy::hear).collect();
-        assert_eq!(sends(&mut copies[0], &names[1]).0, "arrived");
-        if used_on("h1").iter().all(|name| name == "reno") {
-            break (copies, names);
-        }
-        until.check(|| "it is always the host's choice".into());
-    };
+    let mut copies = next_door();
+    let (from, name) = &mut copies[0];
     lab(&["loss", "h2", "10"]);
-    while used_on("h1").iter().any(|name| *name != other) {
+    // Without the losses it would be so only after a time without anything to be sent.
+    let (until, mut in_a_row) = (Deadline::new(120), 0);
+    while in_a_row < 5 {
         until.check(|| format!("{other} is the host's choice, and not used: {:?}", used_on("h1")));
-        let (what, ms, said) = sends(&mut copies[0], &names[1]);
+        let (what, ms, said) = sends(from, name);
         assert_eq!(what, "arrived", "after {ms} ms: {said}");
+        in_a_row = if used_on("h1").iter().all(|name| *name == other) { in_a_row + 1 } else { 0 };
     }
 }
 
+/// Two copies, each with the other one's name, on hosts between which nothing is found out about.
+fn next_door() -> [(Copy, String); 2] {
+    let until = Deadline::new(60);
+    loop {
+        let mut copies = ["h1", "h2"].map(|host| on(host, "host"));
+        let names = copies.each_mut().map(Copy::hear);
+        for (from, to) in [(0, 1), (1, 0)] {
+            assert_eq!(sends(&mut copies[from], &names[to]).0, "arrived");
+        }
+        // A machine that is busy may take a millisecond for a round trip, or long to look.
+        if ["h1", "h2"].iter().flat_map(|host| used_on(host)).all(|name| name == "reno") {
+            let ([one, two], [first, second]) = (copies, names);
+            return [(one, second), (two, first)];
+        }
+        until.check(|| "it is always the hosts' choice".into());
+    }
+}
+
+const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// Tells hosts to choose another way of congestion control than the one that needs no network; which one. `None`: there is no other.
 fn choose_other(hosts: &[&str]) -> Option<String> {
-    const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
     let other = run_on(hosts[0], "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
     if other.is_empty() {
         eprintln!("left out: only one way of congestion control is allowed here");

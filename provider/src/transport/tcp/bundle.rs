@@ -329,13 +329,13 @@ impl Connection {
     pub(super) fn add_lane(self: &Arc<Connection>, carrier: &Arc<Connection>, token: Option<u64>) -> bool {
         let mut halves = self.halves.lock();
         let ended = halves.ended.is_some();
-        let Some(bundle) = &mut halves.bundle else { return false };
+        let Halves { bundle: Some(bundle), haste, .. } = &mut *halves else { return false };
         let knows = token.is_none_or(|token| token == bundle.token && bundle.reached.is_none());
         if !knows || ended || bundle.lanes.len() + 1 >= bundle.policy.limit() {
             return false;
         }
         carrier.serve(self);
-        tcp::hurry_like(carrier.stream().fd(), self.stream().fd());
+        carrier.halves.lock().haste.may_like(haste);
         bundle.lanes.push(match token {
             Some(token) => {
                 carrier.greet_lane(token);

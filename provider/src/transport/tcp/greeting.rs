@@ -22,7 +22,7 @@ impl Connection {
                     if let Handed::Own(theirs) = &greeting.segment {
                         halves.theirs = Some(theirs.clone());
                     }
-                    self.hurry(&greeting);
+                    self.may_hurry(halves, &greeting);
                     halves.greeting = Some(greeting);
                     halves.origin = None;
                 }
@@ -42,9 +42,10 @@ impl Connection {
 
     /// The other side has called and said hello, before this was made.
     pub(super) fn met(&self, greeting: &Greeting) {
-        self.hurry(greeting);
+        let mut halves = self.halves.lock();
+        self.may_hurry(&mut halves, greeting);
         if let Handed::Own(theirs) = &greeting.segment {
-            self.halves.lock().theirs = Some(theirs.clone());
+            halves.theirs = Some(theirs.clone());
         }
     }
 

@@ -1,11 +1,18 @@
-//! Which connections do not find out what the network bears, and which of those are made to after all (`docs/adr/0019-tcp.md`).
+//! Which connections do without finding out what the network bears, and when (`docs/adr/0019-tcp.md`).
+//!
+//! From one network namespace of this kernel to another there is mostly no network that others share. Then the host's way of congestion control
+//! only costs if it spaces packets in time, once there is much to be sent. While there is little the simplest way costs more: it lets
+//! few packets out at once, and messages go in parts.
 
-use super::connection::Connection;
+use super::connection::{Connection, Halves};
 use crate::peer::name::Name;
 use crate::sys::host;
 use crate::sys::tcp::{self, Health};
 use crate::transport::Greeting;
+use rustix::fd::OwnedFd;
 
+/// Bytes of payload that are much.
+const MUCH: usize = 256 << 10;
 /// One packet of so many that has to be sent again is too many. (Eight processes on two cores, in two namespaces: one of 9000.)
 const FEW: u32 = 200;
 /// So many looks must have seen too many: a queue that was full once is no lossy network.
@@ -37,18 +44,60 @@ impl Losses {
     }
 }
 
-impl Connection {
-    /// From one namespace of this kernel to another packets rarely meet a network that others share. A peer that lies about it only hurries us.
-    pub(super) fn hurry(&self, greeting: &Greeting) {
-        let next_door = Name::from_bytes(&greeting.hello.from).is_ok_and(|from| from.is_under_kernel_of(host::id()));
-        tcp::hurry_if_next_door(self.stream().fd(), next_door);
+/// How a connection goes.
+#[derive(Default)]
+pub(super) struct Haste {
+    /// The other side is in another namespace of this kernel, and no network was noticed between.
+    may: bool,
+    hurries: bool,
+    /// There was much to be sent since the last look.
+    much: bool,
+    losses: Losses,
+}
+
+impl Haste {
+    /// A further connection of a pair leads where the first one does.
+    pub(super) fn may_like(&mut self, first: &Haste) {
+        self.may = first.may;
+    }
+
+    fn hurry(&mut self, fd: &OwnedFd) {
+        self.much = true;
+        if self.may && !self.hurries {
+            self.hurries = true;
+            tcp::hurry(fd);
+        }
     }
 
     /// Where packets are lost there is a network to be found out about: without that each loss costs a hundred times as much.
-    pub(super) fn hurry_less(&self, losses: &mut Losses, health: &Health) {
-        if losses.are_frequent(health) {
-            tcp::do_not_hurry(self.stream().fd());
+    fn look(&mut self, health: &Health, fd: &OwnedFd) {
+        self.may &= !self.losses.are_frequent(health);
+        let much = std::mem::take(&mut self.much);
+        if self.hurries && !(self.may && much) {
+            self.hurries = false;
+            tcp::do_not_hurry(fd);
         }
+    }
+}
+
+impl Connection {
+    /// Who the other side is is known. If it lies about that it only hurries us.
+    pub(super) fn may_hurry(&self, halves: &mut Halves, greeting: &Greeting) {
+        let next_door = Name::from_bytes(&greeting.hello.from).is_ok_and(|from| from.is_under_kernel_of(host::id()));
+        halves.haste.may = next_door && tcp::is_next_door(self.stream().fd());
+    }
+
+    /// There is payload to be sent, or no room: see how much.
+    #[inline]
+    pub(super) fn hurry_if_much(&self, halves: &mut Halves) {
+        if halves.outgoing.blocked || halves.outgoing.posted() >= MUCH {
+            halves.haste.hurry(self.stream().fd());
+        }
+    }
+
+    /// Looks whether it went well.
+    pub(super) fn look_at_haste(&self, halves: &mut Halves, health: &Health) {
+        halves.haste.look(health, self.stream().fd());
     }
 }
 

@@ -4,7 +4,7 @@ mod line;
 
 use super::bundle::Bundle;
 use super::call::Call;
-use super::haste::Losses;
+use super::haste::Haste;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
@@ -77,7 +77,7 @@ pub(super) struct Halves {
     unwatched: bool,
     /// When it was first seen that something of ours is not answered; 0: it is.
     waits_since: u64,
-    losses: Losses,
+    pub haste: Haste,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
 }
@@ -145,7 +145,7 @@ impl Connection {
             awaits_room: false,
             unwatched: false,
             waits_since: 0,
-            losses: Losses::default(),
+            haste: Haste::default(),
             is_dirty: false,
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
@@ -262,6 +262,7 @@ impl Connection {
         if halves.ended.is_some() || halves.proof.is_some() {
             return;
         }
+        self.hurry_if_much(halves);
         match halves.outgoing.flush(&self.stream, news).and_then(|()| self.stream.push()) {
             Ok(all) if halves.outgoing.blocked || !all => self.come_back(halves),
             Ok(_) => {
@@ -429,7 +430,7 @@ impl Connection {
     pub(super) fn look_at_health(&self, now: u64) {
         let Some(health) = tcp::health(self.stream.fd()) else { return };
         let mut halves = self.halves.lock();
-        self.hurry_less(&mut halves.losses, &health);
+        self.look_at_haste(&mut halves, &health);
         if !health.waits {
             halves.waits_since = 0;
             return;
