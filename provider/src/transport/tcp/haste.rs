@@ -132,4 +132,38 @@ mod tests {
         // All that is sent is lost.
         assert_eq!(looks(&[(1, 1), (1, 1)]), [false, true]);
     }
+
+    #[test]
+    fn who_has_much_to_send_hurries_until_he_has_not() {
+        // No TCP socket: it is told in vain, and what is meant is in the books.
+        let (fd, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let fd = OwnedFd::from(fd);
+        let well = Health::default();
+        let mut far = Haste::default();
+        far.hurry(&fd);
+        assert!(!far.hurries, "to another machine");
+
+        let mut haste = Haste { may: true, ..Haste::default() };
+        haste.look(&well, &fd);
+        assert!(!haste.hurries, "nothing is to be sent");
+        haste.hurry(&fd);
+        haste.look(&well, &fd);
+        assert!(haste.hurries, "a moment ago there was much");
+        haste.look(&well, &fd);
+        assert!(!haste.hurries);
+
+        haste.hurry(&fd);
+        for again in [1, 2] {
+            assert!(haste.hurries);
+            haste.hurry(&fd);
+            haste.look(&Health { segments: 100 * again, again, ..well }, &fd);
+        }
+        haste.hurry(&fd);
+        assert!(!haste.hurries, "a network was noticed");
+
+        let mut lane = Haste::default();
+        lane.may_like(&haste);
+        lane.hurry(&fd);
+        assert!(!lane.hurries);
+    }
 }
