@@ -13,9 +13,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustmx::sys::uring::Uring;
 use rustmx::{Addr, Stats, Telling};
 use std::os::unix::process::CommandExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Users that nobody is, most likely: what they have locked is counted apart.
-const USERS: u32 = 61_000;
+/// A user that nobody is, most likely: what it has locked is counted apart. Each role has its own, since tests run at the same time, and those of each run are
+/// others, since the kernel lets go of a ring some time after its process has ended.
+fn nobody() -> u32 {
+    const FIRST: u32 = 61_000;
+    const ROLES: u32 = 10;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
+    assert!(taken < ROLES, "more roles than users: raise ROLES");
+    FIRST + std::process::id() % 400 * ROLES + taken
+}
 
 /// Two endpoints, and memory that messages come out of again and again.
 struct Talk {
@@ -180,10 +189,10 @@ fn run(roles: &[&str]) {
     let is_root = rustix::process::geteuid().is_root();
     let started: Vec<(&str, Copy)> = roles
         .iter()
-        .zip(USERS..)
-        .map(|(words, user)| {
+        .map(|words| {
             let mut command = command("refusals::refused", words);
             if is_root {
+                let user = nobody();
                 command.uid(user).gid(user);
             }
             (*words, spawn(&mut command))
