@@ -7,13 +7,14 @@ use crate::abi::fabric::FI_PARAM_STRING;
 use crate::entry::Libfabric;
 use rustmx::config::{Config, ENV_PREFIX, PARAMS, Param, unknown_variable};
 use rustmx::log::tell;
+use rustmx::sys::processor;
 use rustmx::{Log, LogLevel, LogSubsystem};
 use std::ffi::{CStr, CString};
 
 /// Registers every parameter with one libfabric.
 pub(crate) fn define(libfabric: &Libfabric) {
     for p in PARAMS {
-        let default = Some(p.default()).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
+        let default = Some(p.default(processor::here())).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
         let help = format!("{} ({}; default: {default})", p.help.trim_end_matches('.'), p.range());
         let (Ok(name), Ok(help)) = (CString::new(p.name), CString::new(help)) else { continue };
         // Strings throughout: libfabric's own parsers know no units.
@@ -44,7 +45,7 @@ fn value(libfabric: Option<&Libfabric>, p: &Param) -> Option<String> {
 
 /// Reads every parameter. Complaints go to the log and, unless the log shows them, on one line to standard error.
 pub(crate) fn read(libfabric: Option<&Libfabric>, log: &Log) -> Config {
-    let mut config = Config::default();
+    let mut config = Config::on(processor::here());
     let mut complaints = Vec::new();
     for p in PARAMS {
         if let Some(text) = value(libfabric, p)

@@ -3,10 +3,11 @@
 use rustmx::Config;
 use rustmx::config::{ENV_PREFIX, PARAMS, unknown_variable};
 use rustmx::select::complaint;
+use rustmx::sys::processor;
 
 /// The configuration, and a sentence for everything in the environment that cannot be meant.
 pub(crate) fn read() -> (Config, Vec<String>) {
-    let mut config = Config::default();
+    let mut config = Config::on(processor::here());
     let mut complaints = Vec::new();
     for p in PARAMS {
         if let Some(text) = std::env::var_os(p.env())

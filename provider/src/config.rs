@@ -6,10 +6,12 @@
 
 pub mod force;
 pub mod network;
+pub mod processor;
 pub mod profile;
 
 use force::Forced;
 use network::{Iface, PortRange, Secret, SecretFile};
+use processor::Processor;
 use profile::ProfileChoice;
 
 /// How a parameter's text is read.
@@ -43,14 +45,30 @@ pub struct Param {
 /// Where a value is kept.
 enum Place {
     /// A number within limits.
-    Number { default: u64, min: u64, max: u64, get: fn(&Config) -> u64, set: fn(&mut Config, u64) },
+    Number { defaults: Defaults, min: u64, max: u64, get: fn(&Config) -> u64, set: fn(&mut Config, u64) },
     /// A value that is empty by default. `set` returns what of the text it could not use.
     Text { get: fn(&Config) -> String, set: fn(&mut Config, &str) -> Vec<String> },
 }
 
+/// What a number is if nobody says anything.
+#[derive(Clone, Copy)]
+struct Defaults {
+    usual: u64,
+    zen: u64,
+}
+
+impl Defaults {
+    fn on(self, processor: Processor) -> u64 {
+        match processor {
+            Processor::Usual => self.usual,
+            Processor::Zen => self.zen,
+        }
+    }
+}
+
 macro_rules! table {
     (
-        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr; )* }
+        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)?; )* }
         texts { $( $(#[doc = $text_help:literal])+ $text:ident : $type:ty, $allowed:literal; )* }
     ) => {
         /// The values in force for one process. Numbers have units as in [`PARAMS`].
@@ -60,17 +78,22 @@ macro_rules! table {
             $( $(#[doc = $text_help])+ pub $text: $type, )*
             /// Which of them the user named, also where the value is the default: what was said goes before what was measured.
             pub given: Given,
+            /// Whose defaults the others have.
+            pub processor: Processor,
         }
 
         impl Default for Config {
-            fn default() -> Self { Config { $( $field: $default, )* $( $text: Default::default(), )* given: Given(0) } }
+            fn default() -> Self {
+                Config { $( $field: $default, )* $( $text: Default::default(), )* given: Given(0), processor: Processor::Usual }
+            }
         }
 
         /// Every tunable, in the order the documentation lists them.
         pub static PARAMS: &[Param] = &[ $( Param {
             name: stringify!($field), kind: $kind, help: concat!($($help),+).trim_ascii(),
             place: Place::Number {
-                default: $default, min: $min, max: $max, get: |c| c.$field, set: |c, v| c.$field = v,
+                defaults: Defaults { usual: $default, zen: *[$default $(, $zen)?].last().expect("not empty") },
+                min: $min, max: $max, get: |c| c.$field, set: |c, v| c.$field = v,
             },
         }, )* $( Param {
             name: stringify!($text), kind: Kind::Text($allowed), help: concat!($($text_help),+).trim_ascii(),
@@ -99,13 +122,15 @@ table! {
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
-        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10;
+        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 16 << 10;
+        /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
+        fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 1 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
@@ -180,6 +205,17 @@ table! {
 pub struct Given(u64);
 
 impl Config {
+    /// All as it is shipped for a processor.
+    pub fn on(processor: Processor) -> Config {
+        let mut config = Config { processor, ..Config::default() };
+        for p in PARAMS {
+            if let Place::Number { defaults, set, .. } = p.place {
+                set(&mut config, defaults.on(processor));
+            }
+        }
+        config
+    }
+
     /// Whether the user says what a parameter is to be: named it, or a test or a tool changed it.
     pub fn says(&self, name: &str) -> bool {
         PARAMS.iter().any(|p| p.name == name && p.is_set(self))
@@ -208,10 +244,10 @@ impl Param {
         }
     }
 
-    /// The default, as a user would write it; empty for texts.
-    pub fn default(&self) -> String {
+    /// The default for a processor, as a user would write it; empty for texts.
+    pub fn default(&self, processor: Processor) -> String {
         match self.place {
-            Place::Number { default, .. } => self.show(default),
+            Place::Number { defaults, .. } => self.show(defaults.on(processor)),
             Place::Text { .. } => String::new(),
         }
     }
@@ -227,7 +263,7 @@ impl Param {
     /// Whether `config` says something else than the default, or a user named the parameter.
     pub fn is_set(&self, config: &Config) -> bool {
         let differs = match self.place {
-            Place::Number { default, get, .. } => get(config) != default,
+            Place::Number { defaults, get, .. } => get(config) != defaults.on(config.processor),
             Place::Text { get, .. } => !get(config).is_empty(),
         };
         differs || config.given.0 & self.bit() != 0
@@ -266,7 +302,7 @@ impl Param {
     pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
         config.given.0 &= !self.bit();
         let (default, min, max, set) = match self.place {
-            Place::Number { default, min, max, set, .. } => (default, min, max, set),
+            Place::Number { defaults, min, max, set, .. } => (defaults.on(config.processor), min, max, set),
             Place::Text { set, .. } => {
                 let complaints = set(config, text);
                 return if complaints.is_empty() { Ok(()) } else { Err(self.ignored(text, &complaints)) };
@@ -365,20 +401,35 @@ mod tests {
 
     #[test]
     fn defaults_are_in_range_and_round_trip() {
-        let mut c = Config::default();
-        for p in PARAMS {
-            assert!(!p.is_set(&c), "{}", p.name);
-            p.parse_into(&mut c, &p.default()).expect(p.name);
-            assert_eq!(p.value(&c), p.default(), "{}", p.name);
-            for limit in p.limits().into_iter().flat_map(|(min, max)| [min, max]) {
-                p.parse_into(&mut c, &limit).expect(p.name);
-                p.parse_into(&mut c, &p.default()).expect(p.name);
+        for processor in Processor::ALL {
+            let mut c = Config::on(processor);
+            for p in PARAMS {
+                let default = p.default(processor);
+                assert!(!p.is_set(&c), "{}", p.name);
+                p.parse_into(&mut c, &default).expect(p.name);
+                assert_eq!(p.value(&c), default, "{}", p.name);
+                for limit in p.limits().into_iter().flat_map(|(min, max)| [min, max]) {
+                    p.parse_into(&mut c, &limit).expect(p.name);
+                    p.parse_into(&mut c, &default).expect(p.name);
+                }
+                assert!(!p.help.is_empty() && p.help.ends_with('.'), "{}", p.name);
             }
-            assert!(!p.help.is_empty() && p.help.ends_with('.'), "{}", p.name);
+            assert!(c.says("syscall_min") && c.says("spin") && !c.says("protocol"), "named, with the default's value");
+            c.given = Given::default();
+            assert_eq!(c, Config::on(processor));
         }
-        assert!(c.says("syscall_min") && c.says("spin") && !c.says("protocol"), "named, with the default's value");
-        c.given = Given::default();
-        assert_eq!(c, Config::default());
+        assert_eq!(Config::on(Processor::Usual), Config::default());
+    }
+
+    #[test]
+    fn what_is_not_usable_leaves_the_processors_default() {
+        let mut c = Config::on(Processor::Zen);
+        let default = c.syscall_min;
+        assert_ne!(default, Config::default().syscall_min);
+        let why = param("syscall_min").parse_into(&mut c, "much").expect_err("no number");
+        assert!(why.ends_with("using the default, 1m") && c.syscall_min == default && !c.says("syscall_min"), "{why}");
+        param("syscall_min").parse_into(&mut c, "64k").expect("a number");
+        assert!(c.says("syscall_min"), "another processor's default is no default here");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The README's parameter table is the one of `config.rs`. `UPDATE=1 cargo test -p rustmx --test readme` rewrites it.
 
 use rustmx::config::PARAMS;
+use rustmx::config::processor::Processor;
 use std::fmt::Write;
 
 #[test]
@@ -9,7 +10,12 @@ fn parameters_are_those_of_the_table() {
     let text = std::fs::read_to_string(path).expect("README.md");
     let mut table = String::from("\n| variable | default | allowed | what it does |\n|---|---|---|---|\n");
     for p in PARAMS {
-        let default = Some(p.default()).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
+        let (usual, zen) = (p.default(Processor::Usual), p.default(Processor::Zen));
+        let default = match usual.as_str() {
+            "" => "nothing".into(),
+            _ if usual == zen => usual,
+            _ => format!("{usual}; AMD from Zen 3: {zen}"),
+        };
         let row = (p.env(), default, p.range(), p.help);
         writeln!(table, "| `{}` | {} | {} | {} |", row.0, row.1, row.2, row.3).expect("text");
     }

@@ -120,7 +120,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         peer.segment = Some(handed);
         peer.link = Some(match reach {
-            Reach::Host => Link::new(mem, self.config.eager_window),
+            Reach::Host => Link::new(mem, self.config.eager_window).fetching_ahead(self.config.fetch_ahead as u32),
             Reach::Network => Link::new(mem, self.config.tcp_window).far(),
         });
         Ok(())

@@ -16,6 +16,7 @@ pub mod membarrier;
 pub mod memfd;
 pub mod own_file;
 pub mod poller;
+pub mod processor;
 pub mod socket;
 pub mod tcp;
 pub mod thread;

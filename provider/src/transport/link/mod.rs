@@ -102,14 +102,14 @@ pub struct Link {
     in_place: bool,
     /// More follows at once: the record need not be carried by itself.
     quiet: bool,
+    /// Most lines that are asked for ahead of the next record.
+    most_ahead: u32,
 }
 
 /// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
 /// lost (`docs/adr/0004-ring.md`).
 const SHORT_LAP: u32 = ring_lines(20 << 10);
 
-/// Lines that are asked for ahead of the next record: one of 32 KiB has 513.
-const MOST_AHEAD: u32 = 600;
 
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
@@ -142,7 +142,14 @@ impl Link {
             home: None,
             in_place: false,
             quiet: false,
+            most_ahead: 0,
         }
+    }
+
+    /// Asks for so many lines at most ahead of the next record. None if nobody says anything.
+    pub fn fetching_ahead(mut self, lines: u32) -> Link {
+        self.most_ahead = lines;
+        self
     }
 
     /// Adds the peer's segment: now the link can receive, too.
@@ -246,7 +253,7 @@ impl Link {
     fn claim_ahead(&mut self, lines: u32) {
         if !self.in_place {
             self.tx.clear_behind_next(lines);
-            let (at, bytes) = self.tx.ahead(lines.min(MOST_AHEAD));
+            let (at, bytes) = self.tx.ahead(lines.min(self.most_ahead));
             self.ring.claim(at, bytes);
         }
     }

@@ -1,0 +1,16 @@
+//! For which processors defaults are. Most of them are the same for all; what a copy from one core to another costs is not.
+
+/// Whose defaults to take (`docs/adr/0016-profile.md`, "Shipped for which machine").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processor {
+    /// Those of Intel, for which most was measured, and all for which nothing was.
+    #[default]
+    Usual,
+    /// Those of AMD from Zen 3 on.
+    Zen,
+}
+
+impl Processor {
+    /// All that are told apart.
+    pub const ALL: [Processor; 2] = [Processor::Usual, Processor::Zen];
+}

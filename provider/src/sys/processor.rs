@@ -1,0 +1,69 @@
+//! Whose processor this machine has.
+
+use crate::config::processor::Processor;
+
+/// That of this core. A virtual machine is told what its host says.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub fn here() -> Processor {
+    use core::arch::x86_64::__cpuid;
+    let maker = __cpuid(0);
+    match maker.eax {
+        0 => Processor::Usual,
+        _ => of([maker.ebx, maker.edx, maker.ecx], __cpuid(1).eax),
+    }
+}
+
+/// Others than x86-64 are not told apart.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub fn here() -> Processor {
+    Processor::Usual
+}
+
+/// By the maker's name and the signature, as CPUID has them: leaf 0 and EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E).
+#[cfg_attr(any(not(target_arch = "x86_64"), miri), expect(dead_code))]
+fn of(maker: [u32; 3], signature: u32) -> Processor {
+    /// The family of Zen 3 and 4; that of Zen 5 is the next one.
+    const ZEN_3: u32 = 0x19;
+    let mut name = [0; 12];
+    for (four, word) in name.chunks_exact_mut(4).zip(maker) {
+        four.copy_from_slice(&word.to_le_bytes());
+    }
+    let family = match signature >> 8 & 0xf {
+        0xf => 0xf + (signature >> 20 & 0xff),
+        family => family,
+    };
+    if name == *b"AuthenticAMD" && family >= ZEN_3 { Processor::Zen } else { Processor::Usual }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_name_and_family() {
+        let words = |name: &[u8; 12]| [0, 4, 8].map(|at| u32::from_le_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]));
+        let (amd, intel) = (words(b"AuthenticAMD"), words(b"GenuineIntel"));
+        for (maker, signature, want) in [
+            (amd, 0x00b0_0f21, Processor::Zen),   // Zen 5: family 26
+            (amd, 0x00a1_0f11, Processor::Zen),   // Zen 4: family 25
+            (amd, 0x00a0_0f11, Processor::Zen),   // Zen 3
+            (amd, 0x0083_0f10, Processor::Usual), // Zen 2: family 23
+            (amd, 0x0000_0f4a, Processor::Usual), // before Zen
+            (intel, 0x0008_06f8, Processor::Usual),
+            (intel, 0x00b0_0f21, Processor::Usual),
+        ] {
+            assert_eq!(of(maker, signature), want, "{signature:x}");
+        }
+    }
+
+    #[test]
+    fn the_same_as_the_kernel_says() {
+        let info = std::fs::read_to_string("/proc/cpuinfo").expect("proc");
+        let says = |name: &str, least: u32| {
+            let value = info.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(':').nth(1)).map(str::trim);
+            value.is_some_and(|value| value == "AuthenticAMD" || value.parse().is_ok_and(|n: u32| n >= least))
+        };
+        let zen = says("vendor_id", u32::MAX) && says("cpu family", 0x19);
+        assert_eq!(here() == Processor::Zen, zen);
+    }
+}
