@@ -117,7 +117,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);
     // What the user set or forced this time is not what the machine is like: the profile is judged without.
-    let plain = Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::default() };
+    let plain =
+        Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::on(config.processor) };
     let shipped = Selection::new(&plain, record_max(&plain));
     let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
     for kind in results.kinds() {
@@ -185,7 +186,7 @@ fn measure_link(quick: bool, to: Option<&str>, config: &Config) -> Result<Measur
     let asked = network::Asked { sizes: &sizes, states, rounds, patience, quick, all: false, to };
     let mut results = network::measure(&asked, config)?;
     let model = model(&results, PeerClass::Network)?;
-    let plain = Config { tcp_ring_size: config.tcp_ring_size, ..Config::default() };
+    let plain = Config { tcp_ring_size: config.tcp_ring_size, ..Config::on(config.processor) };
     let table = |tuned| Selection::for_network(&plain, tuned);
     let (shipped, tuned) = (table(None), table(Some(Tuned { model: &model, case: Case::NETWORK })));
     for kind in results.kinds() {

@@ -130,7 +130,7 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 1 << 20;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
@@ -427,7 +427,7 @@ mod tests {
         let default = c.syscall_min;
         assert_ne!(default, Config::default().syscall_min);
         let why = param("syscall_min").parse_into(&mut c, "much").expect_err("no number");
-        assert!(why.ends_with("using the default, 1m") && c.syscall_min == default && !c.says("syscall_min"), "{why}");
+        assert!(why.ends_with("using the default, 16m") && c.syscall_min == default && !c.says("syscall_min"), "{why}");
         param("syscall_min").parse_into(&mut c, "64k").expect("a number");
         assert!(c.says("syscall_min"), "another processor's default is no default here");
     }

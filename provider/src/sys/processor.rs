@@ -41,7 +41,8 @@ mod tests {
 
     #[test]
     fn by_name_and_family() {
-        let words = |name: &[u8; 12]| [0, 4, 8].map(|at| u32::from_le_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]));
+        let words =
+            |name: &[u8; 12]| [0, 4, 8].map(|at| u32::from_le_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]));
         let (amd, intel) = (words(b"AuthenticAMD"), words(b"GenuineIntel"));
         for (maker, signature, want) in [
             (amd, 0x00b0_0f21, Processor::Zen),   // Zen 5: family 26

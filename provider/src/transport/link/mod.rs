@@ -110,7 +110,6 @@ pub struct Link {
 /// lost (`docs/adr/0004-ring.md`).
 const SHORT_LAP: u32 = ring_lines(20 << 10);
 
-
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
     pub fn new(mine: SharedMem, window: u64) -> Link {
