@@ -217,12 +217,12 @@ fn a_profile_makes_the_table() {
     let mut model = Model::default();
     for (way, ns) in [(Way::Eager, 900.0), (Way::Stream, 300.0), (Way::Alone, 500.0), (Way::Shared, 500.0)] {
         for &source in Source::ALL {
-            let points = [256, 1 << 20].map(|size| Point { size, ns, spread: 0.01 });
+            let points = [256, 64 << 20].map(|size| Point { size, ns, spread: 0.01 });
             let about = About { operation: Operation::Send, peer: PeerClass::SameHost, memory: Memory::Private, source, way };
             model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
         }
     }
-    let key = Key::here(&rustmx::Config::default());
+    let key = Key::here(&rustmx::Config::on(rustmx::sys::processor::here()));
     Profile { key, kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() }.save(&file).expect("saved");
     let program = build("messages", "profile", &["-lfabric"]);
     let mut command = stock(&program);

@@ -42,15 +42,18 @@ impl Limits {
         let record = record_max.min(usize::from(u16::MAX));
         let far = peers == PeerClass::Network;
         let (eager_max, eager_name) = if far { (config.tcp_eager_max, "tcp_eager_max") } else { (config.eager_max, "eager_max") };
-        let eager = bytes(eager_max).min(record).max(INJECT_MAX);
-        let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
+        let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0 && !far, config.lend != 2 && !far);
         let given = Given {
             eager: config.says(eager_name),
             syscall: config.says("syscall_min"),
             share: config.says("share_min"),
             mapped: config.says("mapped_min") || config.says("mapped_share_min"),
         };
-        let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0 && !far, config.lend != 2 && !far);
+        // Who says from where on the kernel copies means that, also where a record would reach further if nobody said anything.
+        let least =
+            if given.syscall && !given.eager && kernel { bytes(config.syscall_min).saturating_sub(1) } else { usize::MAX };
+        let eager = bytes(eager_max).min(record).min(least).max(INJECT_MAX);
+        let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
         let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));
         Limits { eager, record, syscall, share, kernel, mapped, mapped_share, lend, given }
     }

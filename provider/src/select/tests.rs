@@ -310,6 +310,17 @@ mod tuned {
     }
 
     #[test]
+    fn the_kernel_begins_where_the_user_says() {
+        let from = |said: &[(&str, &str)]| {
+            let table = Selection::new(&set(said), 40_000);
+            plain(&table).iter().find(|row| row.way().needs_kernel()).map(|row| row.from)
+        };
+        assert_eq!(from(&[("syscall_min", "16k")]), Some(16 << 10), "a record would reach to 32 KiB");
+        assert_eq!(from(&[("syscall_min", "16k"), ("eager_max", "20k")]), Some((20 << 10) + 1), "of both the record goes first");
+        assert_eq!(from(&[("syscall_min", "16k"), ("cma", "never")]), None);
+    }
+
+    #[test]
     fn a_profile_without_exported_memory_leaves_its_rows_as_shipped() {
         let shipped: Vec<_> = Selection::new(&Config::default(), 6000)
             .rows()
@@ -376,7 +387,7 @@ mod tuned {
                     _ => prop_assert!(!never),
                 }
                 let whole = |n: u64| n as usize;
-                let long = eager.map_or(4096, whole).min(record).max(INJECT_MAX);
+                let long = eager.map_or(INJECT_MAX, whole).min(record).max(INJECT_MAX);
                 if !r.is_forced() {
                     prop_assert_eq!(r.way() == Way::Inline, r.from <= INJECT_MAX, "{} in {}", r.from, table);
                 }
