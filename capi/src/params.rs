@@ -13,8 +13,10 @@ use std::ffi::{CStr, CString};
 
 /// Registers every parameter with one libfabric.
 pub(crate) fn define(libfabric: &Libfabric) {
+    // Asked once: a virtual machine's host answers each time.
+    let processor = processor::here();
     for p in PARAMS {
-        let default = Some(p.default(processor::here())).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
+        let default = Some(p.default(processor)).filter(|d| !d.is_empty()).unwrap_or("nothing".into());
         let help = format!("{} ({}; default: {default})", p.help.trim_end_matches('.'), p.range());
         let (Ok(name), Ok(help)) = (CString::new(p.name), CString::new(help)) else { continue };
         // Strings throughout: libfabric's own parsers know no units.
