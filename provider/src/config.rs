@@ -122,7 +122,7 @@ table! {
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
-        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 16 << 10;
+        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
