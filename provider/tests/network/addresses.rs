@@ -16,10 +16,18 @@ fn ip(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, last).into()
 }
 
-/// A peer that listens at 127.0.0.1 only; whoever calls it; and what the caller warns of.
+/// A peer that listens at 127.0.0.1 only; whoever calls it; and what the caller warns of. At 127.0.0.2 and 127.0.0.3 the peer's port is
+/// nobody's: the kernel gives ports out for each address by itself, also to other tests.
 fn pair() -> (Node, Node, Arc<Lines>) {
     let (a, lines) = open(network());
-    (a, Node::with(network(), attr()), lines)
+    let until = Deadline::new(20);
+    loop {
+        let b = Node::with(network(), attr());
+        if [2, 3].iter().all(|last| TcpListener::bind((ip(*last), b.name().port())).is_ok()) {
+            return (a, b, lines);
+        }
+        until.check(|| "somebody has each port".into());
+    }
 }
 
 /// As if the peer had said that it is to be found at these addresses.
