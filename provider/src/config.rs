@@ -125,6 +125,8 @@ table! {
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
+        /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they could, and do not. Some processors hand over sooner what the reader could write.
+        rings: Kind::Choice(&["sealed", "open"]), 0, 0, 1, zen: 1;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 /// This machine, as far as a configuration lets it be used.
 pub struct Machine {
     shm: bool,
+    open_rings: bool,
     oversight: Oversight,
     network: bool,
     iface: Option<String>,
@@ -47,6 +48,7 @@ impl Machine {
         }
         Machine {
             shm: config.shm != 0,
+            open_rings: config.rings == 1,
             oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
@@ -139,7 +141,7 @@ impl Venue for Machine {
         let nested = tcp.is_some();
         let memory = OwnMemory::new(self.oversight);
         let log = self.log.clone();
-        Ok(Box::new(Doors { local, tcp, place, shm: self.shm, nested, armed: false, log, memory }))
+        Ok(Box::new(Doors { open_rings: self.open_rings, local, tcp, place, shm: self.shm, nested, armed: false, log, memory }))
     }
 
     fn random(&self) -> u64 {
@@ -149,6 +151,7 @@ impl Venue for Machine {
 
 /// The door of one endpoint.
 struct Doors {
+    open_rings: bool,
     local: Local,
     tcp: Option<Tcp>,
     place: Option<Place>,
@@ -293,7 +296,7 @@ impl Door for Doors {
             let mem = segment::private(bytes);
             return Ok((Handed::Own(mem.clone()), mem));
         }
-        let (fd, mem) = segment::create(bytes)?;
+        let (fd, mem) = segment::create(bytes, self.open_rings)?;
         Ok((Handed::Descriptor(fd), mem))
     }
 

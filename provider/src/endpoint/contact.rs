@@ -400,7 +400,8 @@ impl Endpoint {
     /// Maps what a peer sent and begins to poll its ring.
     fn attach(&mut self, id: PeerId, greeting: &Greeting, line: &Arc<dyn Line>) -> Result<()> {
         let hello = &greeting.hello;
-        let theirs = greeting.segment.segment(hello.segment.get() as usize).map_err(|_| Error::Corrupt)?;
+        let theirs =
+            greeting.segment.segment(hello.segment.get() as usize, self.config.rings == 1).map_err(|_| Error::Corrupt)?;
         let bell = Bell::new(greeting.bell.bell().map_err(|_| Error::Corrupt)?);
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };

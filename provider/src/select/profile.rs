@@ -22,7 +22,7 @@ pub const LONGEST: u64 = 64 << 10;
 pub const MOST_LINKS: usize = 8;
 
 /// Parameters that measured times depend on. A profile made with other values says nothing about these.
-const THAT_MATTER: [&str; 3] = ["ring_size", "fragment", "cma"];
+const THAT_MATTER: [&str; 5] = ["ring_size", "fragment", "fetch_ahead", "rings", "cma"];
 
 /// What measured times depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

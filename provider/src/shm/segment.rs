@@ -27,9 +27,9 @@ fn write_card(mem: &SharedMem) {
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 
-/// A segment that only this process can write, and the descriptor to hand out.
-pub fn create(bytes: usize) -> Result<(OwnedFd, SharedMem), Errno> {
-    let (fd, mapping) = memfd::create("rustmx-segment", bytes, true)?;
+/// A segment, and the descriptor to hand out. Only this process writes to it; only it can, unless the segment is `open`.
+pub fn create(bytes: usize, open: bool) -> Result<(OwnedFd, SharedMem), Errno> {
+    let (fd, mapping) = memfd::create("rustmx-segment", bytes, !open)?;
     let mem = SharedMem::new(mapping);
     write_card(&mem);
     Ok((fd, mem))
@@ -52,15 +52,15 @@ pub fn pages(bytes: usize) -> SharedMem {
     }
 }
 
-/// Maps a peer's segment, for reading only.
+/// Maps a peer's segment, for reading only; if it may be `open` and is, by pages that could be written to.
 ///
 /// # Errors
 /// `EINVAL` if it is not a sealed segment of the announced size and of this version.
-pub fn attach(fd: impl AsFd, bytes: usize) -> Result<SharedMem, Errno> {
+pub fn attach(fd: impl AsFd, bytes: usize, open: bool) -> Result<SharedMem, Errno> {
     if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&bytes) || !bytes.is_multiple_of(PAGE) {
         return Err(Errno::INVAL);
     }
-    let mem = SharedMem::new(memfd::attach(fd, bytes, false)?);
+    let mem = SharedMem::new(if open { memfd::attach_open(fd, bytes)? } else { memfd::attach(fd, bytes, false)? });
     let sound = mem.word(CARD_MAGIC).load(Ordering::Acquire) == MAGIC
         && mem.word(CARD_VERSION).load(Ordering::Relaxed) == VERSION
         && mem.word(CARD_BYTES).load(Ordering::Relaxed) == bytes as u64;

@@ -104,6 +104,20 @@ pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>,
     map(fd, len, writable)
 }
 
+/// [`attach`] for reading, by pages that could be written to, if the seals allow that (`docs/adr/0004-ring.md`, "Pages that the reader could
+/// write"). Nothing is written through it: to everybody who has it, it is not writable.
+pub fn attach_open(fd: impl AsFd, len: usize) -> Result<Arc<Mapping>, Errno> {
+    let fd = fd.as_fd();
+    if check(fd)? != len as u64 {
+        return Err(Errno::INVAL);
+    }
+    match map_as(fd, 0, len, ProtFlags::READ | ProtFlags::WRITE, false) {
+        // Sealed, or a descriptor for reading only.
+        Err(Errno::PERM | Errno::ACCESS) => map(fd, len, false),
+        mapped => mapped,
+    }
+}
+
 /// [`attach`] for part of a file that is mostly holes: no page of it is locked, though the process locks all that it maps (mlockall(2)).
 pub fn attach_sparse(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Arc<Mapping>, Errno> {
     let fd = fd.as_fd();
@@ -179,6 +193,28 @@ mod tests {
         assert_eq!(attach(&fd, 8192, true).expect_err("sealed"), Errno::PERM);
         assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
         assert_eq!(attach(&fd, 4096, false).expect_err("size"), Errno::INVAL);
+    }
+
+    #[test]
+    fn an_open_reader_has_pages_that_it_could_write_unless_they_are_sealed() {
+        // proc(5): the flags of the mapping at an address.
+        let flags = |at: usize| {
+            let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+            let line = maps.lines().find(|l| l.starts_with(&format!("{at:x}-"))).expect("mapped").to_owned();
+            line.split_whitespace().nth(1).expect("flags").to_owned()
+        };
+        for (exclusive, expected) in [(false, "rw-s"), (true, "r--s")] {
+            let (fd, mine) = create("test", 8192, exclusive).expect("memfd");
+            let theirs = attach_open(&fd, 8192).expect("attach");
+            SharedMem::new(mine).word(3).store(42, Ordering::Release);
+            assert!(!theirs.writable());
+            assert_eq!(flags(theirs.base().addr().get()), expected);
+            assert_eq!(SharedMem::new(theirs).word(3).load(Ordering::Acquire), 42);
+            assert_eq!(attach_open(&fd, 4096).expect_err("size"), Errno::INVAL);
+        }
+        let loose = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+        rustix::fs::ftruncate(&loose, 4096).expect("size");
+        assert_eq!(attach_open(&loose, 4096).expect_err("unsealed"), Errno::INVAL);
     }
 
     #[test]

@@ -305,13 +305,13 @@ pub enum Handed {
 }
 
 impl Handed {
-    /// Maps a peer's segment, for reading only.
+    /// Maps a peer's segment, for reading only (`open`: as [`segment::attach`] says).
     ///
     /// # Errors
     /// `EINVAL` if it is not a sound segment of this size.
-    pub fn segment(&self, bytes: usize) -> Result<SharedMem, Errno> {
+    pub fn segment(&self, bytes: usize, open: bool) -> Result<SharedMem, Errno> {
         match self {
-            Handed::Descriptor(fd) => segment::attach(fd, bytes),
+            Handed::Descriptor(fd) => segment::attach(fd, bytes, open),
             Handed::Own(mem) if mem.bytes() == bytes => Ok(mem.clone()),
             Handed::Own(_) => Err(Errno::INVAL),
         }

@@ -383,7 +383,7 @@ pub fn control(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut scene = Scene::new(false);
     let own = scene.victim.name();
-    let (segment_fd, mem) = segment::create(BYTES).expect("segment");
+    let (segment_fd, mem) = segment::create(BYTES, false).expect("segment");
     let (bell_fd, _) = memfd::create("rustmx-bell", bell::BYTES, false).expect("bell");
     let mut writer = Writer::new(mem);
     let fd = socket::connect(&own.socket_name()).expect("connect");

@@ -148,8 +148,8 @@ fn a_listener_that_lies() {
         }
         let fd = socket::accept(&listener).expect("the call came at once");
         let Answer::Welcome(g) = answer(&fd) else { panic!("no hello") };
-        let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("segment");
-        let (segment, _mem) = segment::create(BYTES).expect("segment");
+        let theirs = g.segment.segment(g.hello.segment.get() as usize, false).expect("segment");
+        let (segment, _mem) = segment::create(BYTES, false).expect("segment");
         let (bell, _map) = memfd::create("bell", bell::BYTES, false).expect("bell");
         let caller = scene.victim.name();
         let me = if by_contact { any_name() } else { name };

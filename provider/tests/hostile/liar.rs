@@ -10,7 +10,7 @@ use rustmx::shm::layout::{CONTROL_LINES, LINE_WORDS};
 use rustmx::shm::segment;
 use rustmx::sys::{host, memfd, socket};
 use rustmx::transport::link::{Class, Draft, Link};
-use rustmx::transport::{Greeting, Reply, local};
+use rustmx::transport::{Greeting, Handed, Reply, local};
 use rustmx::wire::header::{Kind, flag};
 use rustmx::wire::hello::Hello;
 use rustmx::wire::loan::Loan;
@@ -51,6 +51,8 @@ pub struct Liar {
     pub mem: SharedMem,
     pub link: Link,
     pub theirs: Option<SharedMem>,
+    /// The same, to be written, if the victim's rings are open.
+    pub open: Option<SharedMem>,
     pub bell: Option<Bell<SharedMem>>,
 }
 
@@ -58,11 +60,11 @@ impl Liar {
     /// Calls `victim` and says a proper hello under `name`.
     pub fn call(victim: &Name, name: Name, slot: u32) -> Liar {
         let fd = socket::connect(&victim.socket_name()).expect("connect");
-        let (segment, mem) = segment::create(BYTES).expect("segment");
+        let (segment, mem) = segment::create(BYTES, false).expect("segment");
         let (bell, _map) = memfd::create("liar-bell", bell::BYTES, false).expect("bell");
         let hello = Hello::new(name.to_bytes(), victim.to_bytes(), BYTES as u32, slot, [u64::MAX; 16]);
         local::greet(&fd, &hello, &segment, &bell).expect("hello");
-        Liar { name, fd, link: Link::new(mem.clone(), 1 << 20), mem, theirs: None, bell: None }
+        Liar { name, fd, link: Link::new(mem.clone(), 1 << 20), mem, theirs: None, open: None, bell: None }
     }
 
     /// Waits for the victim's answer.
@@ -72,7 +74,10 @@ impl Liar {
             victim.domain.progress();
             match answer(&self.fd) {
                 Answer::Welcome(g) => {
-                    let theirs = g.segment.segment(g.hello.segment.get() as usize).expect("the victim's segment");
+                    if let Handed::Descriptor(fd) = &g.segment {
+                        self.open = memfd::attach(fd, g.hello.segment.get() as usize, true).ok().map(|map| SharedMem::new(map));
+                    }
+                    let theirs = g.segment.segment(g.hello.segment.get() as usize, false).expect("the victim's segment");
                     self.theirs = Some(theirs.clone());
                     self.link.attach(theirs, None);
                     self.bell = Some(Bell::new(g.bell.bell().expect("the victim's bell")));

@@ -2,12 +2,12 @@
 
 use crate::common::{Deadline, Msg, Rng, pattern, watchdog};
 use crate::liar::{Liar, payload, pieces};
-use crate::scene::{SEND, Scene};
+use crate::scene::{GUARD, SEND, Scene};
 use crate::{BYTES, seed};
-use rustmx::OpFlags;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::shm::layout::{CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LINE_WORDS, STATE};
 use rustmx::wire::header::{Kind, Rts};
+use rustmx::{Config, OpFlags};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -53,6 +53,59 @@ fn noise_in_a_ring() {
     scene.nothing_was_swallowed("at the end");
     println!("{lied} cases, {excluded} disconnected");
     assert!(excluded > lied / 2, "most of that is no ring that a rustmx writes: {excluded} of {lied}");
+}
+
+/// A peer that could write to the ring that it reads, and does (`FI_RUSTMX_RINGS=open`): what it reads becomes nonsense, and nothing else.
+#[test]
+fn noise_in_the_ring_that_a_peer_reads() {
+    let _dog = watchdog("noise of a reader", 60);
+    let seed = seed();
+    let sealed = Liar::connected(&mut Scene::new().victim);
+    assert!(sealed.open.is_none(), "a sealed ring can be written by its reader");
+    let mut scene = Scene::with(Config { rings: 1, ..Config::default() });
+    for case in 0..500u64 {
+        let mut rng = Rng(seed << 20 | case);
+        let what = format!("seed {seed}, case {case}");
+        scene.post();
+        let mut liar = Liar::connected(&mut scene.victim);
+        let open = liar.open.clone().expect("open");
+        let scribble = |rng: &mut Rng| {
+            for _ in 0..rng.range(1, 2000) {
+                open.word(rng.below((open.bytes() / 8) as u64) as usize).store(rng.next(), Ordering::Release);
+            }
+        };
+        let to_liar = scene.victim.av.insert(&liar.name);
+        let mut out = pattern(40_000, 1);
+        // A send that waits for the liar's word, and one that does not, are under way.
+        for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::empty()] {
+            scribble(&mut rng);
+            let n = [10, 1000, 40_000][(case % 3) as usize];
+            if scene.victim.send(Msg::new(to_liar, 5).ctx(SEND).with(level), &mut out[..n]).is_ok() {
+                scene.sends_open += 1;
+            }
+            scribble(&mut rng);
+        }
+        scene.turns(3);
+        // What the liar sends itself arrives: nothing was made of its scribbling.
+        let mut sent = payload(80);
+        assert!(liar.write(Kind::Inline, 1, 0, [0; 2], &mut sent), "{what}");
+        let until = Deadline::new(5);
+        while scene.slots[1].posted {
+            scene.turns(1);
+            scribble(&mut rng);
+            until.check(|| format!("{what}: the peer is not heard any more"));
+        }
+        assert!(!liar.ended(), "{what}: disconnected");
+        assert_eq!(scene.slots[1].bytes[GUARD..GUARD + 80], sent, "{what}");
+        end(&mut scene, liar, &what);
+        assert_eq!(scene.sends_open, 0, "{what}: a send never ended");
+        if case % 50 == 0 {
+            scene.nothing_was_swallowed(&what);
+            scene.exchange();
+        }
+        scene.clean();
+    }
+    scene.nothing_was_swallowed("at the end");
 }
 
 /// The liar goes; everything that concerns it ends. Whether it had been disconnected before.

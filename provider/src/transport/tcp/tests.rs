@@ -100,7 +100,7 @@ impl Side {
     }
 
     fn meet(&mut self, greeting: &Greeting) {
-        let theirs = greeting.segment.segment(MIN_SEGMENT).expect("segment");
+        let theirs = greeting.segment.segment(MIN_SEGMENT, false).expect("segment");
         let bell = Bell::new(greeting.bell.bell().expect("bell"));
         self.link.attach(theirs, Some((bell, 0)));
         self.connection.begin(self.link.mine());
