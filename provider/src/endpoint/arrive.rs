@@ -229,7 +229,7 @@ impl Desk<'_> {
         if header.kind == Kind::Fin {
             let Finished { req, unmapped, told } = peer.copies.on_fin(header)?;
             if let Some(told) = told {
-                peer.habits.told(told.len, told.from_cache);
+                peer.habits.told(told.len, told.ns);
             }
             if let Some(total) = unmapped {
                 peer.tally.came_back(total, true, Back::Unmapped);

@@ -13,6 +13,7 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
 use crate::select::engines::stream_from;
+use crate::select::habit::Habits;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::{host, links};
@@ -394,6 +395,7 @@ impl Endpoint {
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }
+        peer.habits = Habits::new(self.config.cached_pace);
         open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
     }
 

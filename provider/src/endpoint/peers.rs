@@ -118,7 +118,8 @@ impl Peer {
             last_active: 0,
             held: 0,
             tally: Tallies::default(),
-            habits: Habits::default(),
+            // Its pace is known at contact.
+            habits: Habits::new(0),
             refusal: None,
             handed: Handout::new(),
             addr: (u64::MAX, Addr::UNSPEC),

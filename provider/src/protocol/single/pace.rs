@@ -13,18 +13,6 @@ const START: [u64; 2] = [1_200, 0];
 pub(super) const TELLING: usize = 16 << 10;
 const KIB: u64 = 1024;
 
-/// Nanoseconds of two readings of a clock that a hypervisor may keep.
-const CLOCK: u64 = 60;
-
-/// What a copy in mapped memory takes for a KiB at most, in nanoseconds, if the source lies in the cache of who copies: 40 were seen, and 70 on the same
-/// machine at a bad time; out of the other one's cache 160 to 250.
-const CACHED: u64 = 130;
-
-/// Whether a copy in mapped memory that took so long is one of a source that lay in the cache of who copied.
-pub(super) fn is_from_cache(bytes: usize, ns: u64) -> bool {
-    u128::from(ns.saturating_sub(CLOCK)) * u128::from(KIB) <= u128::from(CACHED) * bytes as u128
-}
-
 /// How fast this side copies what one peer sends, in nanoseconds for a KiB: by the kernel, and in mapped memory.
 pub(super) struct Pace {
     of: [u32; 2],
@@ -127,16 +115,6 @@ mod tests {
             assert_eq!(parts.wants_help(kib << 10, false), wholes.wants_help(kib << 10, false), "{kib}");
         }
         assert!(!parts.wants_help(64 << 10, false) && parts.wants_help(66 << 10, false));
-    }
-
-    #[test]
-    fn where_a_source_was_is_told_by_the_time() {
-        // As measured: reused and rewritten.
-        for (bytes, quick, slow) in [(4096, 150, 1_060), (8192, 320, 1_500), (16384, 700, 2_600)] {
-            assert!(is_from_cache(bytes, quick) && !is_from_cache(bytes, slow), "{bytes}");
-            assert!(is_from_cache(bytes, 2 * quick), "{bytes}");
-        }
-        assert!(!is_from_cache(4096, u64::MAX) && is_from_cache(usize::MAX, 1_000_000));
     }
 
     #[test]

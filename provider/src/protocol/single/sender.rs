@@ -1,7 +1,6 @@
 //! The sender of offered messages: it copies from the back what the receiver shares out.
 
 use super::means::{Loan, Means, is_fresh};
-use super::pace::is_from_cache;
 use super::{Copies, Note, PAGE, Returned};
 use crate::mem::engine::Engine;
 use crate::mem::remote::NoAccess;
@@ -53,8 +52,8 @@ pub struct Finished {
 pub struct Told {
     /// Bytes of the message.
     pub len: usize,
-    /// So quickly that the receiver has found it in its own cache.
-    pub from_cache: bool,
+    /// Nanoseconds that the copy took.
+    pub ns: u64,
 }
 
 impl Part {
@@ -142,8 +141,7 @@ impl Copies {
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
         // Only of what it found in mapped memory.
-        let told = (lent && unmapped.is_none() && header.data != 0)
-            .then(|| Told { len: total, from_cache: is_from_cache(total, header.data) });
+        let told = (lent && unmapped.is_none() && header.data != 0).then_some(Told { len: total, ns: header.data });
         Ok(Finished { req, unmapped, told })
     }
 
