@@ -144,21 +144,14 @@ pub fn is_near(fd: &OwnedFd) -> bool {
     own_address(fd).is_ok_and(near)
 }
 
-/// Between both ends on one host there is no network that others share. The kernel does not have to find out how
-/// much it bears, nor space packets in time as some of its ways to do that (BBR) would, for half of the bandwidth.
-pub fn hurry_if_near(fd: &OwnedFd) {
-    if is_near(fd) {
-        hurry(fd);
-    }
-}
-
 /// Whether a connection to another network namespace of this kernel (a container's, say) is as short as it looks: if a round trip takes
 /// long, something must be between them, like a network that somebody emulates.
 pub fn is_next_door(fd: &OwnedFd) -> bool {
     !is_near(fd) && least_round_trip(fd).is_some_and(|micros| micros < NEXT_DOOR)
 }
 
-/// From now on nothing is to be found out about the network.
+/// From now on nothing is to be found out about the network. Between both ends on one host there is none that others share: the kernel does not have to find
+/// out how much it bears, nor space packets in time as some of its ways to do that (BBR) would, for half of the bandwidth.
 pub fn hurry(fd: &OwnedFd) {
     // Where it is not allowed the host's own choice stays.
     let _ = sockopt::set_tcp_congestion(fd, NEAR);
@@ -494,7 +487,7 @@ mod tests {
             let a = connect(scoped(i.ip, i.scope_id, own_address(&listener).expect("name").port()), None, 0).expect("connect");
             while !connected(&a).expect("connecting") {}
             assert!(is_near(&a), "{}", i.ip);
-            hurry_if_near(&a);
+            hurry(&a);
             if allowed.split_whitespace().any(|name| name == NEAR) {
                 assert_eq!(sockopt::tcp_congestion(&a).as_deref(), Ok(NEAR), "{}", i.ip);
             }

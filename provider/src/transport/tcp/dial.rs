@@ -97,7 +97,7 @@ impl Tcp {
     /// Long messages may go by several connections, where that can pay.
     pub(super) fn let_stripe(&self, connection: &Connection, reached: Option<SocketAddr>) {
         // Inside of a host nothing limits a stream but the cores that copy.
-        if self.terms.lanes > 1 || self.terms.lanes == 0 && !tcp::is_near(connection.stream().fd()) {
+        if self.terms.lanes > 1 || self.terms.lanes == 0 && !connection.stream().is_near() {
             connection.may_stripe(self.terms.lanes, reached);
         }
     }

@@ -223,7 +223,9 @@ impl Tcp {
         watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
     ) -> Result<Arc<Connection>, Error> {
         let _ = tcp::set_patience(stream.fd(), self.terms.patience);
-        tcp::hurry_if_near(stream.fd());
+        if stream.is_near() {
+            tcp::hurry(stream.fd());
+        }
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
         if watch(&self.office.poller, stream.fd(), slot.into()).is_err() {

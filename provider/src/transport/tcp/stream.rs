@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 /// A socket, and what encrypts it. Plain, it costs one branch for each system call.
 pub(super) struct Stream {
     fd: OwnedFd,
+    near: bool,
     session: OnceLock<Box<Mutex<Session>>>,
 }
 
@@ -23,8 +24,15 @@ impl From<OwnedFd> for Stream {
 }
 
 impl Stream {
+    /// Over a socket that is connected.
     pub fn new(fd: OwnedFd) -> Stream {
-        Stream { fd, session: OnceLock::new() }
+        let near = tcp::is_near(&fd);
+        Stream { fd, near, session: OnceLock::new() }
+    }
+
+    /// Whether both ends are on this host, as far as their addresses tell.
+    pub fn is_near(&self) -> bool {
+        self.near
     }
 
     /// The address of the other side, for people.

@@ -26,7 +26,7 @@ pub const ENOUGH: [usize; 2] = [16 << 10, 256 << 10];
 /// Bytes of payload after which no further one is put into a batch.
 const BATCH: usize = 256 << 10;
 
-/// Bytes of a batch that is a little more than one packet inside of a host (65 483 bytes), or than a card is given at a time: two halves leave, so that
+/// Bytes of a batch that is a little more than one packet inside of a host (65 483 bytes): there two halves leave, so that
 /// the other side copies one while we copy the other, and not a packet and then a scrap.
 const HALVED: RangeInclusive<usize> = 65_484..=96 << 10;
 
@@ -301,7 +301,7 @@ impl Outgoing {
 
     fn send_copied(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let all = self.batch.iter().map(Part::len).sum();
-        if self.left == 0 && HALVED.contains(&all) && !self.send_up_to(stream, all / 2)? {
+        if self.left == 0 && stream.is_near() && HALVED.contains(&all) && !self.send_up_to(stream, all / 2)? {
             return Ok(false);
         }
         self.send_up_to(stream, all)

@@ -147,7 +147,7 @@ impl ZeroCopy {
     /// Whether it may lend, found out once.
     fn ask(means: &Means, slot: u32, stream: &Stream) -> ZeroCopy {
         let wanted = means.wanted;
-        if wanted == network::ZeroCopy::Auto && tcp::is_near(stream.fd()) {
+        if wanted == network::ZeroCopy::Auto && stream.is_near() {
             return ZeroCopy::Off(Standing::Near);
         }
         if stream.is_encrypted() {
