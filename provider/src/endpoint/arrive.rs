@@ -164,8 +164,8 @@ impl Desk<'_> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
         let lines = header.lines();
-        if lines > 1 && self.waited {
-            link.fetch(lines);
+        if (lines > 1 || header.is_in_cell()) && self.waited {
+            link.fetch(&header, lines);
         }
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,

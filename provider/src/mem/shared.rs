@@ -62,6 +62,11 @@ impl SharedMem {
         self.len
     }
 
+    /// Whether it may be written to.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// Word `index` alone, to be looked at often. Panics if it is out of range.
     pub fn single(&self, index: usize) -> SharedWord {
         SharedWord { word: NonNull::from(self.word(index)), owner: self.owner.clone() }

@@ -1,11 +1,12 @@
 //! The map of a segment: see `docs/adr/0004-ring.md` for who may write what.
 //!
 //! ```text
-//! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced
+//! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced, 4 cells
 //! line 1  progress  word 0 consumed, 1 credit
 //! line 2  stance    word 0 hot, 1 state
 //! line 3  shares   word 0 front, 1 back, 2 copied
 //! line 4… ring
+//! at the end: cells (`cells`), in open segments
 //! ```
 //! Lines 0 and 1 share a 128-byte sector, so that the adjacent-line prefetcher never drags `stance` (read on each
 //! send) along with `progress` (written in each poll).
@@ -16,12 +17,18 @@ pub const LINE: usize = 64;
 pub const LINE_WORDS: usize = LINE / 8;
 /// Lines before the ring.
 pub const CONTROL_LINES: usize = 4;
+/// Bytes of a cell: payload of one record.
+pub const CELL: usize = 32 << 10;
+/// Most cells of a segment.
+pub const MOST_CELLS: usize = 16;
 /// Bytes of a page; segments are whole pages.
 pub const PAGE: usize = 4096;
 /// Smallest segment that holds a usable ring.
 pub const MIN_SEGMENT: usize = 2 * PAGE;
+/// Largest ring, with the lines before it.
+pub const MAX_RING: usize = 1 << 20;
 /// Largest segment that a peer may announce.
-pub const MAX_SEGMENT: usize = 1 << 20;
+pub const MAX_SEGMENT: usize = MAX_RING + MOST_CELLS * CELL;
 
 /// Word index of `card.magic`.
 pub const CARD_MAGIC: usize = 0;
@@ -31,6 +38,8 @@ pub const CARD_VERSION: usize = 1;
 pub const CARD_BYTES: usize = 2;
 /// Word index of `card.fenced`: 1 if the owner takes part in membarrier(2), so that others may sleep without looking.
 pub const CARD_FENCED: usize = 3;
+/// Word index of `card.cells`: how many [`CELL`]s there are behind the ring.
+pub const CARD_CELLS: usize = 4;
 /// Word index of `progress.consumed`: lines of the other ring that the owner has read.
 pub const CONSUMED: usize = LINE_WORDS;
 /// Word index of `progress.credit`: payload bytes, since the start, that the other side may send unmatched.
@@ -54,7 +63,7 @@ pub const CLOSED: u64 = 1;
 /// First word of every segment: "rustmx" and the layout's generation.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rustmx\x00\x01");
 /// Version of the layout and of the records in it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 const _: () = assert!(CONSUMED * 8 / 128 == 0 && HOT * 8 / 128 == 1);
 

@@ -1,8 +1,10 @@
 //! The shared-memory segment: its map ([`layout`]), the record ring in it ([`ring`]), the ready-set of an endpoint ([`bell`]),
-//! what a writer must do for its reader to notice ([`stance`]), and how two processes ([`split`]), and two threads of one ([`hands`]),
+//! cells of payload that change hands ([`cells`]), what a writer must do for its reader to notice ([`stance`]), and how two processes ([`split`]), and two threads of one ([`hands`]),
 //! copy one message together. Knows lines and positions; knows no tag, no peer, no packet.
 
 pub mod bell;
+#[cfg(not(loom))]
+pub mod cells;
 pub mod hands;
 pub mod layout;
 pub mod ring;

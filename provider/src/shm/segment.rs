@@ -1,15 +1,18 @@
 //! Making a segment and looking at one that a peer sent.
 
-use super::layout::{CARD_BYTES, CARD_FENCED, CARD_MAGIC, CARD_VERSION, MAGIC, MAX_SEGMENT, MIN_SEGMENT, PAGE, VERSION};
+use super::layout::{
+    CARD_BYTES, CARD_CELLS, CARD_FENCED, CARD_MAGIC, CARD_VERSION, CELL, CONTROL_LINES, LINE, MAGIC, MAX_RING, MAX_SEGMENT,
+    MIN_SEGMENT, MOST_CELLS, PAGE, VERSION, ring_lines,
+};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::{Heap, SharedMem};
 use crate::sys::{membarrier, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
-/// Bytes of a segment for a configured ring size: whole pages within the allowed range.
+/// Bytes of a segment without cells for a configured ring size: whole pages within the allowed range.
 pub fn bytes_for(ring_size: u64) -> usize {
-    usize::try_from(ring_size).unwrap_or(MAX_SEGMENT).next_multiple_of(PAGE).clamp(MIN_SEGMENT, MAX_SEGMENT)
+    usize::try_from(ring_size).unwrap_or(MAX_RING).next_multiple_of(PAGE).clamp(MIN_SEGMENT, MAX_RING)
 }
 
 /// Rings are not made smaller than this because there are many peers.
@@ -20,18 +23,25 @@ pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64) -> usize {
     bytes_for((memory / peers.max(1) as u64).max(LEAST).min(ring_size))
 }
 
-fn write_card(mem: &SharedMem) {
+fn write_card(mem: &SharedMem, cells: usize) {
+    mem.word(CARD_CELLS).store(cells as u64, Ordering::Relaxed);
     mem.word(CARD_VERSION).store(VERSION, Ordering::Relaxed);
     mem.word(CARD_BYTES).store(mem.bytes() as u64, Ordering::Relaxed);
     mem.word(CARD_FENCED).store(u64::from(membarrier::register()), Ordering::Relaxed);
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 
-/// A segment, and the descriptor to hand out. Only this process writes to it; only it can, unless the segment is `open`.
+/// Cells behind a ring, and bytes of the shortest ring that has some: with many peers memory is short.
+const CELLS: usize = 4;
+const CELLS_FROM: usize = 128 << 10;
+
+/// A segment, and the descriptor to hand out. Only this process writes to it; only it can, unless the segment is `open`: then there are cells behind its
+/// `bytes`, which both sides write.
 pub fn create(bytes: usize, open: bool) -> Result<(OwnedFd, SharedMem), Errno> {
-    let (fd, mapping) = memfd::create("rustmx-segment", bytes, !open)?;
+    let cells = if open && bytes >= CELLS_FROM { CELLS } else { 0 };
+    let (fd, mapping) = memfd::create("rustmx-segment", bytes + cells * CELL, !open)?;
     let mem = SharedMem::new(mapping);
-    write_card(&mem);
+    write_card(&mem, cells);
     Ok((fd, mem))
 }
 
@@ -39,7 +49,7 @@ pub fn create(bytes: usize, open: bool) -> Result<(OwnedFd, SharedMem), Errno> {
 /// ever stands little is in memory, and a process has two for each peer.
 pub fn private(bytes: usize) -> SharedMem {
     let mem = pages(bytes);
-    write_card(&mem);
+    write_card(&mem, 0);
     mem
 }
 
@@ -50,6 +60,27 @@ pub fn pages(bytes: usize) -> SharedMem {
         // Too many mappings, or miri.
         Err(_) => SharedMem::new(Heap::new(bytes)),
     }
+}
+
+/// What a segment consists of, besides its control lines.
+pub struct Parts {
+    /// The ring.
+    pub ring: SharedMem,
+    /// Its lines.
+    pub lines: u32,
+    /// The cells; none of what cannot be written here, or if what the card says cannot be.
+    pub cells: SharedMem,
+}
+
+/// The parts of a segment, by what its card says now.
+pub fn parts(mem: &SharedMem) -> Parts {
+    let most = (mem.bytes().saturating_sub(MIN_SEGMENT) / CELL).min(MOST_CELLS);
+    let said = usize::try_from(mem.word(CARD_CELLS).load(Ordering::Relaxed)).ok();
+    let cells = said.filter(|cells| *cells <= most).unwrap_or(0) * CELL;
+    let lines = ring_lines(mem.bytes() - cells);
+    let ring = mem.slice(CONTROL_LINES * LINE, lines as usize * LINE);
+    let cells = mem.slice(mem.bytes() - cells, if mem.is_writable() { cells } else { 0 });
+    Parts { ring, lines, cells }
 }
 
 /// Maps a peer's segment, for reading only; if it may be `open` and is, by pages that could be written to.

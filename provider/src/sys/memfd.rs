@@ -104,14 +104,14 @@ pub fn attach(fd: impl AsFd, len: usize, writable: bool) -> Result<Arc<Mapping>,
     map(fd, len, writable)
 }
 
-/// [`attach`] for reading, by pages that could be written to, if the seals allow that (`docs/adr/0004-ring.md`, "Pages that the reader could
-/// write"). Nothing is written through it: to everybody who has it, it is not writable.
+/// [`attach`] by pages that can be written to, if the seals allow that, else for reading only (`docs/adr/0004-ring.md`, "Pages that the reader could
+/// write").
 pub fn attach_open(fd: impl AsFd, len: usize) -> Result<Arc<Mapping>, Errno> {
     let fd = fd.as_fd();
     if check(fd)? != len as u64 {
         return Err(Errno::INVAL);
     }
-    match map_as(fd, 0, len, ProtFlags::READ | ProtFlags::WRITE, false) {
+    match map(fd, len, true) {
         // Sealed, or a descriptor for reading only.
         Err(Errno::PERM | Errno::ACCESS) => map(fd, len, false),
         mapped => mapped,
@@ -207,7 +207,7 @@ mod tests {
             let (fd, mine) = create("test", 8192, exclusive).expect("memfd");
             let theirs = attach_open(&fd, 8192).expect("attach");
             SharedMem::new(mine).word(3).store(42, Ordering::Release);
-            assert!(!theirs.writable());
+            assert_eq!(theirs.writable(), !exclusive);
             assert_eq!(flags(theirs.base().addr().get()), expected);
             assert_eq!(SharedMem::new(theirs).word(3).load(Ordering::Acquire), 42);
             assert_eq!(attach_open(&fd, 4096).expect_err("size"), Errno::INVAL);

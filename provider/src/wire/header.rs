@@ -11,7 +11,7 @@
 //!          OFFER, two words: total bytes; id (32) and number of lent memory (32)
 //!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
-//! payload  from 512 bytes on in the second line
+//! payload  from 512 bytes on in the second line; or in a cell: then the last word of the record's only line names that
 //! ```
 //! [`Header::parse`] is the validator: what it returns has a known kind, known flags for that kind, and a length
 //! that lies inside the lines that it says. Tags, CQ data and totals are the application's and may be anything.
@@ -58,6 +58,12 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether payload of such a record may be in a cell.
+    #[inline]
+    pub const fn may_be_in_cell(self) -> bool {
+        matches!(self, Kind::Eager | Kind::Rts | Kind::Data)
+    }
+
     /// Bytes between header words and payload.
     pub const fn body(self) -> usize {
         match self {
@@ -78,12 +84,13 @@ struct Rule {
 /// By the kind's number; nothing for numbers that no rustmx writes.
 const RULES: [Option<Rule>; 16] = {
     const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
+    const PAYLOAD: u8 = flag::IN_CELL;
     const MEMORY: u8 = flag::LAST | flag::CQ_DATA;
     let mut rules = [const { None }; 16];
     rules[Kind::Inline as usize] = Some(Rule { kind: Kind::Inline, flags: MESSAGE, len: (0, INLINE_MAX as u16) });
-    rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE, len: (0, u16::MAX) });
-    rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE | flag::LAST, len: (0, u16::MAX) });
-    rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: 0, len: (1, u16::MAX) });
+    rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE | PAYLOAD, len: (0, u16::MAX) });
+    rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE | flag::LAST | PAYLOAD, len: (0, u16::MAX) });
+    rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: PAYLOAD, len: (1, u16::MAX) });
     rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: flag::FORBIDDEN | flag::LAST, len: (0, 0) });
     rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY, len: (0, u16::MAX) });
     rules[Kind::Get as usize] = Some(Rule { kind: Kind::Get, flags: flag::LAST, len: (0, 0) });
@@ -109,6 +116,8 @@ pub mod flag {
     pub const CQ_DATA: u8 = 2;
     /// The last record of an operation, or of the answer to a request. An RTS: its sender is to be told when all is there; a CTS: it is.
     pub const LAST: u8 = 4;
+    /// An EAGER, RTS, DATA: the payload is in a cell (`shm/cells.rs`), of which the last word of the record's line is the name.
+    pub const IN_CELL: u8 = 8;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;
     /// A DONE: it is about no message, but about lent memory of this number, which no later record names.
@@ -165,7 +174,13 @@ impl Header {
     /// Lines of this record.
     #[inline]
     pub fn lines(&self) -> u32 {
-        Self::lines_of(self.kind, self.len as usize)
+        if self.is_in_cell() { 1 } else { Self::lines_of(self.kind, self.len as usize) }
+    }
+
+    /// Whether the payload is not in the record but in a cell.
+    #[inline]
+    pub fn is_in_cell(&self) -> bool {
+        self.flags & flag::IN_CELL != 0 && self.kind.may_be_in_cell()
     }
 
     /// Offset of the payload in the record.
@@ -297,7 +312,7 @@ mod tests {
         fn garbage_never_reaches_past_the_room(words in any::<[u64; 3]>(), position in any::<u32>(), room in 1u32..400) {
             if let Ok(h) = Header::parse(words, position, room) {
                 prop_assert!(h.lines() >= 1 && h.lines() <= room);
-                prop_assert!(h.payload_at() + h.len as usize <= room as usize * LINE);
+                prop_assert!(h.is_in_cell() || h.payload_at() + h.len as usize <= room as usize * LINE);
                 prop_assert_eq!(h.emit(position), words);
             }
         }

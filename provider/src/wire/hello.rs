@@ -14,7 +14,7 @@ pub const HELLO_LEN: usize = size_of::<Hello>();
 const MAGIC: [u8; 8] = *b"rmxhello";
 
 /// Version of records, segments and this message. Peers of different versions refuse each other.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// Bytes of a name (`peer::name`).
 pub const NAME: usize = 56;

@@ -1,10 +1,11 @@
 //! The record at the head of the inbound ring: what it is, where its payload is, and that it is done with.
 
-use super::{Corrupt, Link};
+use super::{CELL_NAME, Corrupt, Inbound, Link};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
-use crate::shm::layout::LINE;
+use crate::shm::cells::Cells;
+use crate::shm::layout::{CELL, LINE};
 use crate::shm::ring::Peeked;
 use crate::wire::header::{HEAD, Header};
 
@@ -33,23 +34,37 @@ impl Link {
             Peeked::Record(words) => {
                 let header = Header::parse(words, inbound.rx.consumed(), inbound.rx.contiguous()).map_err(|_| Corrupt)?;
                 self.tx.ack(header.ack).map_err(|_| Corrupt)?;
+                if header.is_in_cell() {
+                    inbound.hear_of_cell(&header, self.cells.as_ref())?;
+                }
                 Ok(Some(header))
             }
         }
     }
 
-    /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
+    /// Asks for the payload of the record at the head, `lines` long, as far as it is not in the first one: it comes while its message is matched. Worth it only for who has waited: else the
     /// processor has seen the records come in a row, and runs ahead by itself.
     #[inline(never)]
-    pub fn fetch(&self, lines: u32) {
-        if let Some(inbound) = &self.inbound {
-            let lines = (lines as usize - 1).min(AT_ONCE);
-            inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
+    pub fn fetch(&self, header: &Header, lines: u32) {
+        let Some(inbound) = &self.inbound else { return };
+        match (inbound.cell, &self.cells) {
+            (Some(cell), Some(cells)) => {
+                let (memory, at) = cells.place(cell);
+                memory.fetch(at, usize::from(header.len).min(AT_ONCE * LINE));
+            }
+            _ => {
+                let lines = (lines as usize - 1).min(AT_ONCE);
+                inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
+            }
         }
     }
 
     fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
-        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
+        let inbound = self.inbound.as_ref()?;
+        match (inbound.cell, &self.cells) {
+            (Some(cell), Some(cells)) => Some(cells.place(cell)),
+            _ => Some((&inbound.ring, inbound.rx.offset() + header.payload_at())),
+        }
     }
 
     /// Body words of the record at the head.
@@ -93,6 +108,9 @@ impl Link {
     pub fn consume(&mut self, lines: u32) {
         if let Some(inbound) = &mut self.inbound {
             inbound.rx.release(lines);
+            if let (Some(cell), Some(cells)) = (inbound.cell.take(), &mut self.cells) {
+                cells.put(cell);
+            }
             // Long records: let the writer go on while we copy the next one.
             if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {
                 self.tell_sleeper();
@@ -104,5 +122,18 @@ impl Link {
     #[inline]
     pub fn consumed(&self) -> u32 {
         self.inbound.as_ref().map_or(0, |i| i.rx.consumed())
+    }
+}
+
+impl Inbound {
+    /// The payload of the record at the head is in a cell: finds out in which.
+    #[inline(never)]
+    fn hear_of_cell(&mut self, header: &Header, cells: Option<&Cells>) -> Result<(), Corrupt> {
+        let name = self.ring.word(self.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
+        if usize::from(header.len) > CELL {
+            return Err(Corrupt);
+        }
+        self.cell = Some(cells.and_then(|cells| cells.hear(name).ok()).ok_or(Corrupt)?);
+        Ok(())
     }
 }

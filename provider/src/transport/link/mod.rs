@@ -10,13 +10,15 @@ use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
-use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, OPEN, STATE, ring_lines};
+use crate::shm::cells::{Cell, Cells};
+use crate::shm::layout::{CARD_FENCED, CELL, CLOSED, CONSUMED, CREDIT, LINE, LINE_WORDS, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
+use crate::shm::segment::{self, Parts};
 use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
 use crate::transport::{Bulk, InPlace, Moved};
-use crate::wire::header::{HEAD, Header, Kind};
+use crate::wire::header::{HEAD, Header, Kind, flag};
 use crate::wire::hello::FIRST_CREDIT;
 use std::sync::Arc;
 
@@ -70,7 +72,14 @@ struct Inbound {
     rx: Consumer<SharedMem>,
     ring: SharedMem,
     theirs: SharedMem,
+    /// That of the record at the head, if its payload is in one.
+    cell: Option<Cell>,
 }
+
+/// Payload of so many bytes goes into a cell, if there is one.
+const CELLED: usize = 1 << 10;
+/// The word of a record's first line that names its cell.
+const CELL_NAME: usize = LINE_WORDS - 1;
 
 /// Lines that envelopes leave to control records.
 const CONTROL_KEEP: u32 = 4;
@@ -81,6 +90,9 @@ pub struct Link {
     ring: SharedMem,
     mine: SharedMem,
     inbound: Option<Inbound>,
+    /// Ours, and both sides' once the peer's segment is here.
+    own_cells: SharedMem,
+    cells: Option<Cells>,
     bell: Option<(Bell<SharedMem>, u32)>,
     /// What the peer was told of our position, by a header or by the progress line.
     told: u32,
@@ -113,8 +125,8 @@ const SHORT_LAP: u32 = ring_lines(20 << 10);
 impl Link {
     /// A link that can send: `mine` is our fresh segment; the peer may leave `window` bytes unmatched here.
     pub fn new(mine: SharedMem, window: u64) -> Link {
-        let lines = ring_lines(mine.bytes());
-        let ring = mine.slice(CONTROL_LINES * LINE, lines as usize * LINE);
+        // Before a peer may have it.
+        let Parts { ring, lines, cells } = segment::parts(&mine);
         mine.word(CREDIT).store(window, Ordering::Relaxed);
         let stance = Stance { hot: true, nap: 0 };
         stance.show(&mine);
@@ -126,6 +138,8 @@ impl Link {
             ring,
             mine,
             inbound: None,
+            own_cells: cells,
+            cells: None,
             bell: None,
             told: 0,
             credit_told: window,
@@ -153,9 +167,12 @@ impl Link {
 
     /// Adds the peer's segment: now the link can receive, too.
     pub fn attach(&mut self, theirs: SharedMem, bell: Option<(Bell<SharedMem>, u32)>) {
-        let lines = ring_lines(theirs.bytes());
-        let ring = theirs.slice(CONTROL_LINES * LINE, lines as usize * LINE);
-        self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs });
+        // What the card says is read once.
+        let Parts { ring, lines, cells } = segment::parts(&theirs);
+        if !self.in_place && bell.is_some() {
+            self.cells = Some(Cells::new(self.own_cells.clone(), cells));
+        }
+        self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs, cell: None });
         self.bell = bell;
     }
 
@@ -205,7 +222,8 @@ impl Link {
     #[inline]
     pub fn send(&mut self, draft: &Draft<'_>, class: Class) -> Result<u32, NotSent> {
         let payload = Header::payload_offset(draft.kind, draft.len);
-        let need = (payload + draft.len).div_ceil(LINE) as u32;
+        let cell = if draft.len >= CELLED { self.cell_for(draft) } else { None };
+        let need = if cell.is_some() { 1 } else { (payload + draft.len).div_ceil(LINE) as u32 };
         let keep = match class {
             Class::Control => 0,
             Class::Envelope => CONTROL_KEEP,
@@ -213,7 +231,13 @@ impl Link {
         };
         let offset = match self.tx.reserve(need, keep) {
             Some(offset) => offset,
-            None => self.reserve_after_refresh(need, keep)?,
+            None => match self.reserve_after_refresh(need, keep) {
+                Ok(offset) => offset,
+                Err(why) => {
+                    self.take_back(cell);
+                    return Err(why);
+                }
+            },
         };
         if draft.kind.body() != 0 {
             let body = (offset + HEAD) / 8;
@@ -221,15 +245,18 @@ impl Link {
             self.ring.word(body + 1).store(draft.body[1], Ordering::Relaxed);
         }
         let at = offset + payload;
-        if !draft.bytes.is_empty() {
+        let mut flags = draft.flags;
+        if let Some(cell) = cell {
+            self.fill_cell(cell, offset, draft);
+            flags |= flag::IN_CELL;
+        } else if !draft.bytes.is_empty() {
             self.ring.fill_bytes(at, draft.bytes);
         } else if draft.len != 0 {
             self.ring.fill(at, draft.iov, draft.skip, draft.len);
         }
         let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
         self.told = ack;
-        let header =
-            Header { kind: draft.kind, flags: draft.flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
+        let header = Header { kind: draft.kind, flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
         let position = self.tx.publish(need, header.emit(self.tx.written()));
         match &self.inbound {
             Some(inbound) => {
@@ -244,6 +271,31 @@ impl Link {
             self.claim_ahead(need);
         }
         Ok(position)
+    }
+
+    /// A cell for the payload of a record, if there is one and it may go there.
+    #[inline(never)]
+    fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
+        let cells = self.cells.as_mut()?;
+        if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take() } else { None }
+    }
+
+    #[cold]
+    fn take_back(&mut self, cell: Option<Cell>) {
+        if let (Some(cells), Some(cell)) = (&mut self.cells, cell) {
+            cells.put(cell);
+        }
+    }
+
+    /// Puts the payload into the cell, and its name into the last word of the record's line at `offset`.
+    fn fill_cell(&self, cell: Cell, offset: usize, draft: &Draft<'_>) {
+        let Some(cells) = &self.cells else { return };
+        let (memory, at) = cells.place(cell);
+        match draft.bytes {
+            [] => memory.fill(at, draft.iov, draft.skip, draft.len),
+            bytes => memory.fill_bytes(at, bytes),
+        }
+        self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
     }
 
     /// The peer has read the lines ahead when the ring came round the last time, and its core still has them: writing to them takes as long as

@@ -1,0 +1,172 @@
+//! Cells: memory behind the rings of an open pair, of which each piece belongs to one side at a time, and changes hands with a message.
+//!
+//! ```text
+//! we                                          peer
+//!   payload into a cell of ours, record ─────▶ copies it out; the cell is its own from now on
+//!          copies it out; ours again ◀──────── its next long payload goes there
+//! ```
+//! Who answers so writes to lines that it has just read, which are in its own cache, where those of its ring would have to be taken out of the reader's
+//! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first. Nothing is ever given back by
+//! itself: who has none sends by the ring, as without cells.
+//!
+//! Both sides keep books of what is theirs, by themselves. A peer whose books say otherwise can name a cell that is ours, which is seen; or write to
+//! one that is ours, which garbles what it is sent, or what it sends.
+
+use super::layout::{CELL, MOST_CELLS};
+use crate::mem::shared::SharedMem;
+use smallvec::SmallVec;
+
+/// A cell of a pair: the segment it is in, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// In the peer's segment.
+    theirs: bool,
+    index: u8,
+}
+
+impl Cell {
+    /// How it is called towards the peer, for whom ours is theirs.
+    pub fn name(self) -> u64 {
+        u64::from(self.index) << 1 | u64::from(self.theirs)
+    }
+
+    fn named(name: u64) -> Option<Cell> {
+        let index = u8::try_from(name >> 1).ok()?;
+        Some(Cell { theirs: name & 1 == 0, index })
+    }
+
+    /// Where it begins in its segment's cells.
+    fn offset(self) -> usize {
+        usize::from(self.index) * CELL
+    }
+}
+
+/// A name that is not that of a cell which the peer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotTheirs;
+
+/// What one side knows of the cells of a pair.
+pub struct Cells {
+    ours: SharedMem,
+    theirs: SharedMem,
+    /// Those that belong to us; the one that came last is the last one.
+    own: SmallVec<[Cell; 2 * MOST_CELLS]>,
+}
+
+impl Cells {
+    /// The cells of two segments. At first each side has its own.
+    pub fn new(ours: SharedMem, theirs: SharedMem) -> Cells {
+        let count = (ours.bytes() / CELL).min(MOST_CELLS) as u8;
+        let own = (0..count).rev().map(|index| Cell { theirs: false, index }).collect();
+        Cells { ours, theirs, own }
+    }
+
+    /// Takes the one that came last, to be written to and given away with a record.
+    #[inline]
+    pub fn take(&mut self) -> Option<Cell> {
+        self.own.pop()
+    }
+
+    /// It is, or stays, ours.
+    #[inline]
+    pub fn put(&mut self, cell: Cell) {
+        debug_assert!(!self.own.contains(&cell));
+        self.own.push(cell);
+    }
+
+    /// The cell that the peer calls so, in which it has put something for us.
+    ///
+    /// # Errors
+    /// [`NotTheirs`].
+    pub fn hear(&self, name: u64) -> Result<Cell, NotTheirs> {
+        let cell = Cell::named(name).ok_or(NotTheirs)?;
+        let there = cell.offset() < self.memory(cell).bytes();
+        if there && !self.own.contains(&cell) { Ok(cell) } else { Err(NotTheirs) }
+    }
+
+    fn memory(&self, cell: Cell) -> &SharedMem {
+        if cell.theirs { &self.theirs } else { &self.ours }
+    }
+
+    /// The memory that it is in, and where it begins there.
+    #[inline]
+    pub fn place(&self, cell: Cell) -> (&SharedMem, usize) {
+        (self.memory(cell), cell.offset())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::shared::Heap;
+    use proptest::prelude::*;
+
+    fn memory(cells: usize) -> SharedMem {
+        SharedMem::new(Heap::new(cells * CELL + 64)).slice(64, cells * CELL)
+    }
+
+    fn pair(a: usize, b: usize) -> (Cells, Cells) {
+        let (a, b) = (memory(a), memory(b));
+        (Cells::new(a.clone(), b.clone()), Cells::new(b, a))
+    }
+
+    #[test]
+    fn the_one_that_came_last_is_used_first() {
+        let (mut a, mut b) = pair(2, 2);
+        for _ in 0..3 {
+            let first = a.take().expect("own");
+            let heard = b.hear(first.name()).expect("a's");
+            b.put(heard);
+            let back = b.take().expect("just came");
+            assert_eq!(back, heard);
+            let heard = a.hear(back.name()).expect("b's");
+            assert_eq!(heard, first);
+            a.put(heard);
+        }
+    }
+
+    #[test]
+    fn who_only_hears_has_all_in_the_end() {
+        let (mut a, mut b) = pair(3, 2);
+        while let Some(cell) = a.take() {
+            let heard = b.hear(cell.name()).expect("a's");
+            b.put(heard);
+        }
+        assert_eq!((a.own.len(), b.own.len()), (0, 5));
+    }
+
+    #[test]
+    fn lies() {
+        let (mut a, b) = pair(2, 1);
+        let own = a.own[0];
+        let as_the_peer_calls_it = own.name() ^ 1;
+        assert_eq!(a.hear(as_the_peer_calls_it), Err(NotTheirs), "it is ours");
+        let there = b.own[0].name();
+        assert!(a.hear(there).is_ok());
+        for name in [there + 2, there + 256, 1 << 40, u64::MAX, u64::MAX - 1] {
+            assert_eq!(a.hear(name), Err(NotTheirs), "{name:#x}");
+        }
+        let heard = a.hear(there).expect("the peer's");
+        a.put(heard);
+        assert_eq!(a.hear(there), Err(NotTheirs), "it came already");
+        assert!(pair(0, 0).0.take().is_none() && pair(0, 0).0.hear(0).is_err());
+    }
+
+    proptest! {
+        /// Whoever gives what to whom: each cell has one owner, and both sides mean the same memory by a name.
+        #[test]
+        fn each_belongs_to_one(turns in proptest::collection::vec(any::<bool>(), 0..200), a in 0usize..4, b in 0usize..4) {
+            let (mut one, mut other) = pair(a, b);
+            for first in turns {
+                let (from, to) = if first { (&mut one, &mut other) } else { (&mut other, &mut one) };
+                let Some(cell) = from.take() else { continue };
+                let heard = to.hear(cell.name()).expect("not its own");
+                let ((m, at), (n, there)) = (from.place(cell), to.place(heard));
+                prop_assert_eq!(m.pointer(at, CELL), n.pointer(there, CELL));
+                to.put(heard);
+                prop_assert!(from.hear(heard.name()).is_ok() && to.hear(cell.name()).is_err());
+                prop_assert_eq!(one.own.len() + other.own.len(), a + b);
+            }
+        }
+    }
+}
