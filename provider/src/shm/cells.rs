@@ -7,7 +7,7 @@
 //! ```
 //! Who answers so writes to lines that it has just read, which are in its own cache, where those of its ring would have to be taken out of the reader's
 //! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first. Nothing is ever given back by
-//! itself: who has none sends by the ring, as without cells.
+//! itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
 //!
 //! Both sides keep books of what is theirs, by themselves. A peer whose books say otherwise can name a cell that is ours, which is seen; or write to
 //! one that is ours, which garbles what it is sent, or what it sends.

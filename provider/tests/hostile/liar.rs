@@ -59,10 +59,13 @@ pub struct Liar {
 impl Liar {
     /// Calls `victim` and says a proper hello under `name`.
     pub fn call(victim: &Name, name: Name, slot: u32) -> Liar {
+        Liar::call_with(victim, name, slot, segment::create(BYTES, false).expect("segment"))
+    }
+
+    fn call_with(victim: &Name, name: Name, slot: u32, (segment, mem): (OwnedFd, SharedMem)) -> Liar {
         let fd = socket::connect(&victim.socket_name()).expect("connect");
-        let (segment, mem) = segment::create(BYTES, false).expect("segment");
         let (bell, _map) = memfd::create("liar-bell", bell::BYTES, false).expect("bell");
-        let hello = Hello::new(name.to_bytes(), victim.to_bytes(), BYTES as u32, slot, [u64::MAX; 16]);
+        let hello = Hello::new(name.to_bytes(), victim.to_bytes(), mem.bytes() as u32, slot, [u64::MAX; 16]);
         local::greet(&fd, &hello, &segment, &bell).expect("hello");
         Liar { name, fd, link: Link::new(mem.clone(), 1 << 20), mem, theirs: None, open: None, bell: None }
     }
@@ -92,6 +95,13 @@ impl Liar {
 
     pub fn connected(victim: &mut Node) -> Liar {
         let mut liar = Liar::call(&victim.name(), any_name(), 0);
+        liar.settle(victim);
+        liar
+    }
+
+    /// With an open segment, which has cells.
+    pub fn with_cells(victim: &mut Node) -> Liar {
+        let mut liar = Liar::call_with(&victim.name(), any_name(), 0, segment::create(256 << 10, true).expect("segment"));
         liar.settle(victim);
         liar
     }

@@ -12,10 +12,12 @@
 //! | `hello.rs` | everything that can be wrong with a hello |
 //! | `contact.rs` | callers that say nothing, too much, or another's name; a listener that lies |
 //! | `bell.rs` | scribbling on the bell |
+//! | `cells.rs` | payload in cells that are not the liar's |
 //!
 //! Loops are seeded; `RUSTMX_SEED` repeats one.
 
 mod bell;
+mod cells;
 #[path = "../common/mod.rs"]
 mod common;
 mod contact;

@@ -6,11 +6,13 @@
 //! | `messages.rs` | every size at every level of completion, to others and to oneself; a peer that closes |
 //! | `matching.rs` | who gets which message: tags, sources, peeks, claims, cancelled receives |
 //! | `buffers.rs` | where the bytes go: short buffers, multi-receive buffers, lists of segments, inject calls |
+//! | `cells.rs` | long messages that answer each other over open rings |
 //! | `crowds.rs` | more of it than there is room for: floods, streams both ways, many peers |
 //! | `memory.rs` | bytes that this process has allocated |
 //! | `silent.rs` | receives that name a peer of which nothing was heard yet |
 
 mod buffers;
+mod cells;
 #[path = "../common/mod.rs"]
 mod common;
 mod crowds;

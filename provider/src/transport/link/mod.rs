@@ -4,6 +4,8 @@
 //! here (positions, headers) before anybody acts on it; [`Corrupt`] means that this peer must be disconnected.
 //! `head.rs` has what is done with a record that arrived.
 
+#[cfg(test)]
+mod cells_tests;
 mod head;
 
 use crate::mem::atomic::{Ordering, Words};
@@ -169,7 +171,8 @@ impl Link {
     pub fn attach(&mut self, theirs: SharedMem, bell: Option<(Bell<SharedMem>, u32)>) {
         // What the card says is read once.
         let Parts { ring, lines, cells } = segment::parts(&theirs);
-        if !self.in_place && bell.is_some() {
+        // Who has none cannot write to ours, and would keep what it is given.
+        if !self.in_place && bell.is_some() && self.own_cells.bytes() > 0 && cells.bytes() > 0 {
             self.cells = Some(Cells::new(self.own_cells.clone(), cells));
         }
         self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs, cell: None });

@@ -1,0 +1,105 @@
+//! Which payload goes into a cell, and what becomes of it.
+
+use super::*;
+use crate::shm::layout::CARD_CELLS;
+
+/// Two links of a pair of segments of 256 KiB, open or not.
+fn pair(open: [bool; 2]) -> [Link; 2] {
+    let made = open.map(|open| segment::create(256 << 10, open).expect("memfd"));
+    let bell = || {
+        let (_fd, map) = crate::sys::memfd::create("bell", crate::shm::bell::BYTES, false).expect("memfd");
+        Some((Bell::new(SharedMem::new(map)), 0))
+    };
+    let mut links = [0, 1].map(|i| Link::new(made[i].1.clone(), 1 << 20));
+    for (i, link) in links.iter_mut().enumerate() {
+        let (fd, mem) = &made[1 - i];
+        link.attach(segment::attach(fd, mem.bytes(), open[i]).expect("attach"), bell());
+    }
+    links
+}
+
+fn send(link: &mut Link, kind: Kind, bytes: &[u8]) -> Result<u32, NotSent> {
+    let before = link.position();
+    let draft = Draft { kind, flags: 0, tag: 7, data: 9, body: [1, 2], iov: &[], skip: 0, len: bytes.len(), bytes };
+    link.send(&draft, Class::Envelope).map(|after| after - before)
+}
+
+fn receive(link: &mut Link) -> (Header, Vec<u8>) {
+    let header = link.peek().expect("sound").expect("there");
+    let mut bytes = Vec::new();
+    link.payload_append(&header, &mut bytes);
+    if header.kind == Kind::Rts {
+        assert_eq!(link.body(), [1, 2]);
+    }
+    link.consume(header.lines());
+    link.tell();
+    (header, bytes)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn an_answer_goes_where_the_question_lay() {
+    let [mut a, mut b] = pair([true, true]);
+    let mut cell = None;
+    for round in 0..20u8 {
+        let (from, to) = if round % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        let (kind, bytes) = ([Kind::Eager, Kind::Rts, Kind::Data][round as usize % 3], vec![round; 1024 + 1000 * round as usize]);
+        assert_eq!(send(from, kind, &bytes), Ok(1), "a line, however long");
+        let (header, got) = receive(to);
+        assert!(header.is_in_cell() && got == bytes, "round {round}");
+        let taken = to.cells.as_mut().expect("open").take().expect("it came");
+        let place = to.cells.as_ref().map(|cells| cells.place(taken)).expect("open");
+        let at = place.0.pointer(place.1, 1).addr();
+        to.cells.as_mut().expect("open").put(taken);
+        // By both mappings in turn.
+        assert!(cell.is_none_or(|seen: [Option<usize>; 2]| seen[round as usize % 2].is_none_or(|seen| seen == at)));
+        cell.get_or_insert([None; 2])[round as usize % 2] = Some(at);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn who_has_none_sends_by_the_ring() {
+    let [mut a, mut b] = pair([true, true]);
+    let lines: Vec<_> = (0..6u8).map(|i| send(&mut a, Kind::Eager, &[i; 2000]).expect("room")).collect();
+    assert_eq!(lines, [1, 1, 1, 1, 33, 33]);
+    for i in 0..6 {
+        assert_eq!(receive(&mut b).1, [i; 2000]);
+    }
+    // All of them are b's now.
+    assert!((0..8).all(|_| send(&mut b, Kind::Eager, &[1; 2000]) == Ok(1)));
+    assert_eq!(send(&mut b, Kind::Eager, &[1; 2000]), Ok(33));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn what_stays_in_the_ring() {
+    let [mut a, _b] = pair([true, true]);
+    assert_eq!(send(&mut a, Kind::Inline, &[1; 100]), Ok(2), "short ones");
+    assert_eq!(send(&mut a, Kind::Eager, &[1; 1023]), Ok(17));
+    assert_eq!(send(&mut a, Kind::Put, &[1; 2000]), Ok(33), "what is no message");
+    assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL + 1]), Ok(514), "what is too long");
+    assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL]), Ok(1));
+    for open in [[false, false], [false, true]] {
+        let [mut a, b] = pair(open);
+        assert_eq!(a.mine().word(CARD_CELLS).load(Ordering::Relaxed), 0);
+        assert_eq!(send(&mut a, Kind::Eager, &[1; 2000]), Ok(33), "sealed");
+        drop(b);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn what_does_not_go_out_costs_no_cell() {
+    let [mut a, mut b] = pair([true, true]);
+    // All cells back and forth once, so that none is left out.
+    while send(&mut a, Kind::Inline, &[1; 8]).is_ok() {}
+    for _ in 0..10 {
+        assert_eq!(send(&mut a, Kind::Eager, &[1; 2000]), Err(NotSent::Full));
+    }
+    while b.peek().expect("sound").is_some() {
+        receive(&mut b);
+    }
+    assert!((0..4u8).all(|i| send(&mut a, Kind::Eager, &[i; 2000]) == Ok(1)), "all four are there");
+    assert!((0..4u8).all(|i| receive(&mut b).1 == [i; 2000]));
+}

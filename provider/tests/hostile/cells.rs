@@ -1,0 +1,108 @@
+//! Payload in cells: those that are the liar's, those that are not, and those that there are not.
+
+use crate::common::{Deadline, pattern, watchdog};
+use crate::liar::Liar;
+use crate::scene::{GUARD, Scene};
+use rustmx::Config;
+use rustmx::mem::atomic::{Ordering, Words};
+use rustmx::shm::layout::{CARD_CELLS, CELL, LINE_WORDS};
+use rustmx::wire::header::{Kind, flag};
+
+fn scene() -> Scene {
+    Scene::with(Config { rings: 1, ..Config::default() })
+}
+
+/// A message of `len` bytes for the receive of 5000 bytes, whose payload is said to be in cell `name`.
+fn say(liar: &Liar, position: usize, len: u64, name: u64) {
+    let at = position * LINE_WORDS;
+    for (word, value) in [(1, 2), (2, 0), (LINE_WORDS - 1, name)] {
+        liar.ring(at + word).store(value, Ordering::Relaxed);
+    }
+    let flags = u64::from(flag::TAGGED | flag::IN_CELL);
+    liar.ring(at).store(Kind::Eager as u64 | flags << 4 | (position as u64) << 8 | len << 16, Ordering::Release);
+}
+
+/// Where the liar's cells are.
+fn first_cell(liar: &Liar) -> usize {
+    let cells = liar.mem.word(CARD_CELLS).load(Ordering::Relaxed) as usize;
+    assert!(cells > 0, "an open segment has some");
+    liar.mem.bytes() - cells * CELL
+}
+
+#[test]
+fn a_cell_is_given_once() {
+    let _dog = watchdog("cells", 30);
+    let mut scene = scene();
+    scene.post();
+    let liar = Liar::with_cells(&mut scene.victim);
+    let payload = pattern(2000, 3);
+    liar.mem.fill_bytes(first_cell(&liar) + CELL, &payload);
+    say(&liar, 0, 2000, 1 << 1);
+    let until = Deadline::new(5);
+    while scene.slots[2].posted {
+        scene.turns(1);
+        until.check(|| "the message of a liar that tells the truth".into());
+    }
+    assert!(scene.slots[2].bytes[GUARD..][..2000] == payload[..]);
+    scene.post();
+    let lost = scene.victim.stats().lost;
+    say(&liar, 1, 2000, 1 << 1);
+    scene.gone(lost + 1, "it is the victim's now");
+    scene.nothing_was_swallowed("a cell given twice");
+    scene.exchange();
+}
+
+#[test]
+fn cells_that_are_not_the_liars() {
+    let _dog = watchdog("cells", 60);
+    let mut scene = scene();
+    let cases = [
+        ("the victim's", true, 2000, 1),
+        ("the victim's last one", true, 2000, 3 << 1 | 1),
+        ("one more than the victim has", true, 2000, 4 << 1 | 1),
+        ("one more than the liar has", true, 2000, 4 << 1),
+        ("more than a byte counts", true, 2000, 256 << 1),
+        ("a number that is none", true, 2000, u64::MAX),
+        ("more than there is in one", true, CELL as u64 + 1, 0),
+        ("one of a sealed segment", false, 2000, 0),
+        ("the victim's, where the liar has none", false, 2000, 1),
+    ];
+    for (what, open, len, name) in cases {
+        scene.post();
+        let liar = if open { Liar::with_cells(&mut scene.victim) } else { Liar::connected(&mut scene.victim) };
+        let lost = scene.victim.stats().lost;
+        say(&liar, 0, len, name);
+        scene.gone(lost + 1, what);
+        scene.nothing_was_swallowed(what);
+        scene.exchange();
+        scene.clean();
+    }
+    // Whose rings are sealed has no cells, whatever a peer says.
+    let mut sealed = Scene::new();
+    let liar = Liar::with_cells(&mut sealed.victim);
+    let lost = sealed.victim.stats().lost;
+    for name in [1, 3] {
+        say(&liar, 0, 2000, name);
+    }
+    sealed.gone(lost + 1, "sealed");
+    sealed.exchange();
+}
+
+/// A card that says what cannot be, or is changed after it was read.
+#[test]
+fn a_card_that_lies() {
+    let _dog = watchdog("card", 30);
+    for cells in [5, 8, 100, u64::MAX, 1 << 59] {
+        let mut scene = scene();
+        scene.post();
+        let liar = Liar::with_cells(&mut scene.victim);
+        let theirs = liar.open.clone().expect("open");
+        for mem in [&liar.mem, &theirs] {
+            mem.word(CARD_CELLS).store(cells, Ordering::Release);
+        }
+        let lost = scene.victim.stats().lost;
+        say(&liar, 0, 2000, 7 << 1);
+        scene.gone(lost + 1, "a cell that was not there when the card was read");
+        scene.exchange();
+    }
+}
