@@ -115,17 +115,17 @@ table! {
         stats: Kind::Bool, 0, 0, 1;
         /// What an endpoint that was used tells on standard error when it closes: how much went which way, what was refused and why; used: ways that were used only; json: an object a line.
         explain: Kind::Choice(&["0", "1", "used", "json"]), 0, 0, 3;
-        /// Most bytes of shared memory for each direction of a connected pair of endpoints (rounded up to whole pages).
+        /// Most bytes of a ring, the memory for one direction of a connected pair of endpoints (rounded up to whole pages).
         ring_size: Kind::Bytes, 256 << 10, 8 << 10, 1 << 20;
-        /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 20 KiB at least, and the ring size at most.
-        ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40;
+        /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 20 KiB at least, and the ring size at most. A third of it is for what is behind open rings.
+        ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40, zen: 6 << 20;
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
-        /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they could, and do not. Some processors hand over sooner what the reader could write.
+        /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both. Some processors hand over sooner what the reader could write.
         rings: Kind::Choice(&["sealed", "open"]), 0, 0, 1, zen: 1;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;

@@ -18,8 +18,9 @@ pub fn bytes_for(ring_size: u64) -> usize {
 /// Rings are not made smaller than this because there are many peers.
 const LEAST: u64 = 20 << 10;
 
-/// The same for one of `peers`, which share `memory` bytes.
-pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64) -> usize {
+/// The same for one of `peers`, which share `memory` bytes: for open rings with their cells.
+pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64, open: bool) -> usize {
+    let memory = if open { memory / 3 * 2 } else { memory };
     bytes_for((memory / peers.max(1) as u64).max(LEAST).min(ring_size))
 }
 
@@ -31,9 +32,9 @@ fn write_card(mem: &SharedMem, cells: usize) {
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 
-/// Cells behind a ring, and bytes of the shortest ring that has some: with many peers memory is short.
+/// Cells behind a ring, and bytes of the shortest ring that has some: with many peers memory is short. They are half as long as that ring.
 const CELLS: usize = 4;
-const CELLS_FROM: usize = 128 << 10;
+const CELLS_FROM: usize = 2 * CELLS * CELL;
 
 /// A segment, and the descriptor to hand out. Only this process writes to it; only it can, unless the segment is `open`: then there are cells behind its
 /// `bytes`, which both sides write.
