@@ -361,7 +361,12 @@ impl Endpoint {
         match reach {
             Reach::Host => {
                 self.take_census();
-                segment::bytes_for_one_of(self.crowd.others(), self.config.ring_size, self.config.ring_memory, self.config.rings == 1)
+                segment::bytes_for_one_of(
+                    self.crowd.others(),
+                    self.config.ring_size,
+                    self.config.ring_memory,
+                    self.config.rings == 1,
+                )
             }
             Reach::Network => segment::bytes_for(self.config.tcp_ring_size),
         }
