@@ -4,7 +4,7 @@
 //! other (Yama's `ptrace_scope` 1 lets it read the child's memory).
 
 use crate::Failure;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
@@ -171,7 +171,21 @@ impl Partner {
         let mut both = [PollFd::new(out.get_ref(), PollFlags::IN), PollFd::new(stream.get_ref(), PollFlags::IN)];
         while poll(&mut both, None).is_err() {}
         // An answer that is there counts, whatever became of the other one.
-        if both[0].revents().is_empty() { Err(other.gone()) } else { self.hear() }
+        if both[0].revents().is_empty() {
+            return Err(other.gone());
+        }
+        match self.hear() {
+            // Its own connection to the other one may have told it of that one's end before ours told us.
+            Err(_) if other.has_ended() => Err(other.gone()),
+            answer => answer,
+        }
+    }
+
+    /// Whether its connection ends, now or in a moment. It says nothing now.
+    fn has_ended(&self) -> bool {
+        let Who::Remote(stream) = &self.who else { return false };
+        let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+        matches!(poll(&mut [PollFd::new(stream.get_ref(), PollFlags::IN)], Some(&moment)), Ok(1))
     }
 
     fn gone(&mut self) -> Failure {

@@ -164,14 +164,21 @@ impl Desk<'_> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
         let lines = header.lines();
-        if (lines > 1 || header.is_in_cell()) && self.waited {
-            link.fetch(&header, lines);
+        if lines > 1 && self.waited {
+            link.fetch(lines);
         }
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
-            Kind::Eager => self.long_message::<Eager>(out, peer, &header)?,
-            Kind::Rts => self.long_message::<Stream>(out, peer, &header)?,
+            Kind::Eager => {
+                link.find_cell(&header, self.waited)?;
+                self.long_message::<Eager>(out, peer, &header)?
+            }
+            Kind::Rts => {
+                link.find_cell(&header, self.waited)?;
+                self.long_message::<Stream>(out, peer, &header)?
+            }
             Kind::Data => {
+                link.find_cell(&header, self.waited)?;
                 if let Some(received) = peer.streams.on_data(link, &header)? {
                     self.received(out, received);
                 }

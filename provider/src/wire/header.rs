@@ -177,10 +177,10 @@ impl Header {
         if self.is_in_cell() { 1 } else { Self::lines_of(self.kind, self.len as usize) }
     }
 
-    /// Whether the payload is not in the record but in a cell.
+    /// Whether the payload, if such a record has some, is not in it but in a cell. (The flag means something else for kinds of one line without payload.)
     #[inline]
     pub fn is_in_cell(&self) -> bool {
-        self.flags & flag::IN_CELL != 0 && self.kind.may_be_in_cell()
+        self.flags & flag::IN_CELL != 0
     }
 
     /// Offset of the payload in the record.

@@ -26,6 +26,7 @@ fn send(link: &mut Link, kind: Kind, bytes: &[u8]) -> Result<u32, NotSent> {
 
 fn receive(link: &mut Link) -> (Header, Vec<u8>) {
     let header = link.peek().expect("sound").expect("there");
+    link.find_cell(&header, true).expect("the sender's");
     let mut bytes = Vec::new();
     link.payload_append(&header, &mut bytes);
     if header.kind == Kind::Rts {

@@ -1,10 +1,9 @@
 //! The record at the head of the inbound ring: what it is, where its payload is, and that it is done with.
 
-use super::{CELL_NAME, Corrupt, Inbound, Link};
+use super::{CELL_NAME, Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
-use crate::shm::cells::Cells;
 use crate::shm::layout::{CELL, LINE};
 use crate::shm::ring::Peeked;
 use crate::wire::header::{HEAD, Header};
@@ -34,37 +33,53 @@ impl Link {
             Peeked::Record(words) => {
                 let header = Header::parse(words, inbound.rx.consumed(), inbound.rx.contiguous()).map_err(|_| Corrupt)?;
                 self.tx.ack(header.ack).map_err(|_| Corrupt)?;
-                if header.is_in_cell() {
-                    inbound.hear_of_cell(&header, self.cells.as_ref())?;
-                }
                 Ok(Some(header))
             }
         }
     }
 
-    /// Asks for the payload of the record at the head, `lines` long, as far as it is not in the first one: it comes while its message is matched. Worth it only for who has waited: else the
+    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)).
+    #[inline]
+    pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {
+        if header.is_in_cell() { self.hear_of_cell(header.len.into(), waited) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn hear_of_cell(&mut self, bytes: usize, waited: bool) -> Result<(), Corrupt> {
+        let (Some(inbound), Some(cells)) = (&mut self.inbound, &self.cells) else { return Err(Corrupt) };
+        if bytes > CELL {
+            return Err(Corrupt);
+        }
+        let name = inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
+        let cell = cells.hear(name).map_err(|_| Corrupt)?;
+        inbound.cell = Some(cell);
+        if waited {
+            let (memory, at) = cells.place(cell);
+            memory.fetch(at, bytes.min(AT_ONCE * LINE));
+        }
+        Ok(())
+    }
+
+    /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
     /// processor has seen the records come in a row, and runs ahead by itself.
     #[inline(never)]
-    pub fn fetch(&self, header: &Header, lines: u32) {
-        let Some(inbound) = &self.inbound else { return };
-        match (inbound.cell, &self.cells) {
-            (Some(cell), Some(cells)) => {
-                let (memory, at) = cells.place(cell);
-                memory.fetch(at, usize::from(header.len).min(AT_ONCE * LINE));
-            }
-            _ => {
-                let lines = (lines as usize - 1).min(AT_ONCE);
-                inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
-            }
+    pub fn fetch(&self, lines: u32) {
+        if let Some(inbound) = &self.inbound {
+            let lines = (lines as usize - 1).min(AT_ONCE);
+            inbound.ring.fetch(inbound.rx.offset() + LINE, lines * LINE);
         }
     }
 
     fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
-        let inbound = self.inbound.as_ref()?;
-        match (inbound.cell, &self.cells) {
-            (Some(cell), Some(cells)) => Some(cells.place(cell)),
-            _ => Some((&inbound.ring, inbound.rx.offset() + header.payload_at())),
+        if header.is_in_cell() {
+            return self.place_in_cell();
         }
+        self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
+    }
+
+    #[inline(never)]
+    fn place_in_cell(&self) -> Option<(&SharedMem, usize)> {
+        Some(self.cells.as_ref()?.place(self.inbound.as_ref()?.cell?))
     }
 
     /// Body words of the record at the head.
@@ -108,7 +123,9 @@ impl Link {
     pub fn consume(&mut self, lines: u32) {
         if let Some(inbound) = &mut self.inbound {
             inbound.rx.release(lines);
-            if let (Some(cell), Some(cells)) = (inbound.cell.take(), &mut self.cells) {
+            if inbound.cell.is_some()
+                && let (Some(cell), Some(cells)) = (inbound.cell.take(), &mut self.cells)
+            {
                 cells.put(cell);
             }
             // Long records: let the writer go on while we copy the next one.
@@ -122,18 +139,5 @@ impl Link {
     #[inline]
     pub fn consumed(&self) -> u32 {
         self.inbound.as_ref().map_or(0, |i| i.rx.consumed())
-    }
-}
-
-impl Inbound {
-    /// The payload of the record at the head is in a cell: finds out in which.
-    #[inline(never)]
-    fn hear_of_cell(&mut self, header: &Header, cells: Option<&Cells>) -> Result<(), Corrupt> {
-        let name = self.ring.word(self.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
-        if usize::from(header.len) > CELL {
-            return Err(Corrupt);
-        }
-        self.cell = Some(cells.and_then(|cells| cells.hear(name).ok()).ok_or(Corrupt)?);
-        Ok(())
     }
 }

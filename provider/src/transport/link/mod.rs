@@ -224,52 +224,22 @@ impl Link {
     /// Sends a record, or says why not. Returns the position behind it.
     #[inline]
     pub fn send(&mut self, draft: &Draft<'_>, class: Class) -> Result<u32, NotSent> {
-        let payload = Header::payload_offset(draft.kind, draft.len);
-        let cell = if draft.len >= CELLED { self.cell_for(draft) } else { None };
-        let need = if cell.is_some() { 1 } else { (payload + draft.len).div_ceil(LINE) as u32 };
-        let keep = match class {
-            Class::Control => 0,
-            Class::Envelope => CONTROL_KEEP,
-            Class::Fragment => self.tx.lines() / 4,
-        };
-        let offset = match self.tx.reserve(need, keep) {
-            Some(offset) => offset,
-            None => match self.reserve_after_refresh(need, keep) {
-                Ok(offset) => offset,
-                Err(why) => {
-                    self.take_back(cell);
-                    return Err(why);
-                }
-            },
-        };
-        if draft.kind.body() != 0 {
-            let body = (offset + HEAD) / 8;
-            self.ring.word(body).store(draft.body[0], Ordering::Relaxed);
-            self.ring.word(body + 1).store(draft.body[1], Ordering::Relaxed);
+        if draft.len >= CELLED
+            && let Some(cell) = self.cell_for(draft)
+        {
+            return self.send_by_cell(draft, class, cell);
         }
+        let payload = Header::payload_offset(draft.kind, draft.len);
+        let need = (payload + draft.len).div_ceil(LINE) as u32;
+        let offset = self.room_for(need, class)?;
+        self.put_body(offset, draft);
         let at = offset + payload;
-        let mut flags = draft.flags;
-        if let Some(cell) = cell {
-            self.fill_cell(cell, offset, draft);
-            flags |= flag::IN_CELL;
-        } else if !draft.bytes.is_empty() {
+        if !draft.bytes.is_empty() {
             self.ring.fill_bytes(at, draft.bytes);
         } else if draft.len != 0 {
             self.ring.fill(at, draft.iov, draft.skip, draft.len);
         }
-        let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
-        self.told = ack;
-        let header = Header { kind: draft.kind, flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
-        let position = self.tx.publish(need, header.emit(self.tx.written()));
-        match &self.inbound {
-            Some(inbound) => {
-                let word = stance::look(&inbound.theirs);
-                if word != stance::POLLED {
-                    self.announce(word);
-                }
-            }
-            None => self.wake(),
-        }
+        let position = self.publish(need, draft, draft.flags);
         if need > 1 {
             self.claim_ahead(need);
         }
@@ -283,22 +253,68 @@ impl Link {
         if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take() } else { None }
     }
 
-    #[cold]
-    fn take_back(&mut self, cell: Option<Cell>) {
-        if let (Some(cells), Some(cell)) = (&mut self.cells, cell) {
-            cells.put(cell);
-        }
-    }
-
-    /// Puts the payload into the cell, and its name into the last word of the record's line at `offset`.
-    fn fill_cell(&self, cell: Cell, offset: usize, draft: &Draft<'_>) {
-        let Some(cells) = &self.cells else { return };
+    /// Sends a record of one line, whose last word names the cell in which the payload is.
+    #[inline(never)]
+    fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
+        let room = self.room_for(1, class);
+        let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
+        let offset = match room {
+            Ok(offset) => offset,
+            Err(why) => {
+                cells.put(cell);
+                return Err(why);
+            }
+        };
         let (memory, at) = cells.place(cell);
         match draft.bytes {
             [] => memory.fill(at, draft.iov, draft.skip, draft.len),
             bytes => memory.fill_bytes(at, bytes),
         }
+        self.put_body(offset, draft);
         self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
+        Ok(self.publish(1, draft, draft.flags | flag::IN_CELL))
+    }
+
+    /// The offset of `need` free lines.
+    #[inline(always)]
+    fn room_for(&mut self, need: u32, class: Class) -> Result<usize, NotSent> {
+        let keep = match class {
+            Class::Control => 0,
+            Class::Envelope => CONTROL_KEEP,
+            Class::Fragment => self.tx.lines() / 4,
+        };
+        match self.tx.reserve(need, keep) {
+            Some(offset) => Ok(offset),
+            None => self.reserve_after_refresh(need, keep),
+        }
+    }
+
+    #[inline(always)]
+    fn put_body(&self, offset: usize, draft: &Draft<'_>) {
+        if draft.kind.body() != 0 {
+            let body = (offset + HEAD) / 8;
+            self.ring.word(body).store(draft.body[0], Ordering::Relaxed);
+            self.ring.word(body + 1).store(draft.body[1], Ordering::Relaxed);
+        }
+    }
+
+    /// The record is there, but for its header. Returns the position behind it.
+    #[inline(always)]
+    fn publish(&mut self, lines: u32, draft: &Draft<'_>, flags: u8) -> u32 {
+        let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
+        self.told = ack;
+        let header = Header { kind: draft.kind, flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
+        let position = self.tx.publish(lines, header.emit(self.tx.written()));
+        match &self.inbound {
+            Some(inbound) => {
+                let word = stance::look(&inbound.theirs);
+                if word != stance::POLLED {
+                    self.announce(word);
+                }
+            }
+            None => self.wake(),
+        }
+        position
     }
 
     /// The peer has read the lines ahead when the ring came round the last time, and its core still has them: writing to them takes as long as
