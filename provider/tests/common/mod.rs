@@ -61,10 +61,19 @@ pub fn fresh_port() -> u16 {
     loop {
         let port = (1025 + next.fetch_add(1, Ordering::Relaxed) % (32_768 - 1025)) as u16;
         // On this host a port is but a name; by network somebody may have it.
-        if !by_network_only() || std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if !by_network_only() || nobody_listens_at(port) {
             return port;
         }
     }
+}
+
+/// A socket that only is at the port tells as much as one that listens there, and is in nobody's way while it is closed: that takes a moment longer if another
+/// thread is just looking at this process's descriptors (/proc/self/fd).
+fn nobody_listens_at(port: u16) -> bool {
+    use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    sockopt::set_socket_reuseaddr(&fd, true).expect("reuse");
+    bind(&fd, &std::net::SocketAddr::from(([127, 0, 0, 1], port))).is_ok()
 }
 
 /// A segment over `buf`. Every test keeps its buffers until the operations on them have ended.
