@@ -43,12 +43,7 @@ fn noise_in_a_ring() {
             excluded += i32::from(end(&mut scene, liar, &what));
         }
         lied += 1;
-        assert_eq!(scene.sends_open, 0, "{what}: a send never ended");
-        if case % 50 == 0 {
-            scene.nothing_was_swallowed(&what);
-            scene.exchange();
-        }
-        scene.clean();
+        is_over(&mut scene, case, &what);
     }
     scene.nothing_was_swallowed("at the end");
     println!("{lied} cases, {excluded} disconnected");
@@ -98,14 +93,19 @@ fn noise_in_the_ring_that_a_peer_reads() {
         assert!(!liar.ended(), "{what}: disconnected");
         assert_eq!(scene.slots[1].bytes[GUARD..GUARD + 80], sent, "{what}");
         end(&mut scene, liar, &what);
-        assert_eq!(scene.sends_open, 0, "{what}: a send never ended");
-        if case % 50 == 0 {
-            scene.nothing_was_swallowed(&what);
-            scene.exchange();
-        }
-        scene.clean();
+        is_over(&mut scene, case, &what);
     }
     scene.nothing_was_swallowed("at the end");
+}
+
+/// The liar of a case is gone: nothing of it is left, and now and then, that nothing else is lost.
+fn is_over(scene: &mut Scene, case: u64, what: &str) {
+    assert_eq!(scene.sends_open, 0, "{what}: a send never ended");
+    if case.is_multiple_of(50) {
+        scene.nothing_was_swallowed(what);
+        scene.exchange();
+    }
+    scene.clean();
 }
 
 /// The liar goes; everything that concerns it ends. Whether it had been disconnected before.

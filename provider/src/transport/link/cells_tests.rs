@@ -93,7 +93,7 @@ fn what_stays_in_the_ring() {
 #[cfg_attr(miri, ignore = "memfd_create")]
 fn what_does_not_go_out_costs_no_cell() {
     let [mut a, mut b] = pair([true, true]);
-    // All cells back and forth once, so that none is left out.
+    // Until the ring is full.
     while send(&mut a, Kind::Inline, &[1; 8]).is_ok() {}
     for _ in 0..10 {
         assert_eq!(send(&mut a, Kind::Eager, &[1; 2000]), Err(NotSent::Full));

@@ -4,7 +4,7 @@ use super::connection::{Connection, Halves};
 use super::stop::Stop;
 use crate::error::Error;
 use crate::peer::name::Name;
-use crate::shm::layout::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
+use crate::shm::layout::{MAX_RING, MIN_SEGMENT, PAGE};
 use crate::shm::{bell, segment};
 use crate::sys::tcp;
 use crate::transport::{Greeting, Handed};
@@ -67,7 +67,7 @@ pub(super) fn greeting(bytes: &[u8]) -> Result<Box<Greeting>, Option<Error>> {
         Err(BadHello::Malformed) => return Err(Some(Error::Corrupt)),
     };
     let size = hello.segment.get() as usize;
-    if !(MIN_SEGMENT..=MAX_SEGMENT).contains(&size) || !size.is_multiple_of(PAGE) {
+    if !(MIN_SEGMENT..=MAX_RING).contains(&size) || !size.is_multiple_of(PAGE) {
         return Err(Some(Error::Corrupt));
     }
     let segment = Handed::Own(segment::private(size));
