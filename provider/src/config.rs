@@ -55,6 +55,7 @@ enum Place {
 struct Defaults {
     usual: u64,
     zen: u64,
+    zen4: u64,
 }
 
 impl Defaults {
@@ -62,13 +63,14 @@ impl Defaults {
         match processor {
             Processor::Usual => self.usual,
             Processor::Zen => self.zen,
+            Processor::Zen4 => self.zen4,
         }
     }
 }
 
 macro_rules! table {
     (
-        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)?; )* }
+        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)? $(, zen4: $zen4:expr)?; )* }
         texts { $( $(#[doc = $text_help:literal])+ $text:ident : $type:ty, $allowed:literal; )* }
     ) => {
         /// The values in force for one process. Numbers have units as in [`PARAMS`].
@@ -92,7 +94,11 @@ macro_rules! table {
         pub static PARAMS: &[Param] = &[ $( Param {
             name: stringify!($field), kind: $kind, help: concat!($($help),+).trim_ascii(),
             place: Place::Number {
-                defaults: Defaults { usual: $default, zen: *[$default $(, $zen)?].last().expect("not empty") },
+                defaults: Defaults {
+                    usual: $default,
+                    zen: *[$default $(, $zen)?].last().expect("not empty"),
+                    zen4: *[$default $(, $zen)? $(, $zen4)?].last().expect("not empty"),
+                },
                 min: $min, max: $max, get: |c| c.$field, set: |c, v| c.$field = v,
             },
         }, )* $( Param {
@@ -125,8 +131,8 @@ table! {
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
-        /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both. Some processors hand over sooner what the reader could write.
-        rings: Kind::Choice(&["sealed", "open"]), 0, 0, 1, zen: 1;
+        /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
+        rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen4: 2;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
@@ -218,6 +224,16 @@ impl Config {
             }
         }
         config
+    }
+
+    /// Whether peers could write to the rings that they read, and may to what is behind them.
+    pub fn opens_rings(&self) -> bool {
+        self.rings != 0
+    }
+
+    /// Whether who reads long records takes their lines for itself.
+    pub fn takes_lines(&self) -> bool {
+        self.rings == 2
     }
 
     /// Whether the user says what a parameter is to be: named it, or a test or a tool changed it.

@@ -10,11 +10,13 @@ fn parameters_are_those_of_the_table() {
     let text = std::fs::read_to_string(path).expect("README.md");
     let mut table = String::from("\n| variable | default | allowed | what it does |\n|---|---|---|---|\n");
     for p in PARAMS {
-        let (usual, zen) = (p.default(Processor::Usual), p.default(Processor::Zen));
+        let [usual, zen, zen4] = [Processor::Usual, Processor::Zen, Processor::Zen4].map(|processor| p.default(processor));
         let default = match usual.as_str() {
             "" => "nothing".into(),
-            _ if usual == zen => usual,
-            _ => format!("{usual}; AMD from Zen 3: {zen}"),
+            _ if usual == zen && zen == zen4 => usual,
+            _ if zen == zen4 => format!("{usual}; AMD from Zen 3: {zen}"),
+            _ if usual == zen4 => format!("{usual}; AMD Zen 3 and 5: {zen}"),
+            _ => format!("{usual}; AMD Zen 3 and 5: {zen}, Zen 4: {zen4}"),
         };
         let row = (p.env(), default, p.range(), p.help);
         writeln!(table, "| `{}` | {} | {} | {} |", row.0, row.1, row.2, row.3).expect("text");

@@ -6,11 +6,13 @@ pub enum Processor {
     /// Those of Intel, for which most was measured, and all for which nothing was.
     #[default]
     Usual,
-    /// Those of AMD from Zen 3 on.
+    /// Those of AMD from Zen 3 on, but for Zen 4.
     Zen,
+    /// Those of AMD's Zen 4.
+    Zen4,
 }
 
 impl Processor {
     /// All that are told apart.
-    pub const ALL: [Processor; 2] = [Processor::Usual, Processor::Zen];
+    pub const ALL: [Processor; 3] = [Processor::Usual, Processor::Zen, Processor::Zen4];
 }

@@ -48,7 +48,7 @@ impl Machine {
         }
         Machine {
             shm: config.shm != 0,
-            open_rings: config.rings == 1,
+            open_rings: config.opens_rings(),
             oversight: Oversight::Monitored,
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),

@@ -121,7 +121,9 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         peer.segment = Some(handed);
         peer.link = Some(match reach {
-            Reach::Host => Link::new(mem, self.config.eager_window).fetching_ahead(self.config.fetch_ahead as u32),
+            Reach::Host => Link::new(mem, self.config.eager_window)
+                .fetching_ahead(self.config.fetch_ahead as u32)
+                .taking(self.config.takes_lines()),
             Reach::Network => Link::new(mem, self.config.tcp_window).far(),
         });
         Ok(())
@@ -403,7 +405,7 @@ impl Endpoint {
     fn attach(&mut self, id: PeerId, greeting: &Greeting, line: &Arc<dyn Line>) -> Result<()> {
         let hello = &greeting.hello;
         let theirs =
-            greeting.segment.segment(hello.segment.get() as usize, self.config.rings == 1).map_err(|_| Error::Corrupt)?;
+            greeting.segment.segment(hello.segment.get() as usize, self.config.opens_rings()).map_err(|_| Error::Corrupt)?;
         let bell = Bell::new(greeting.bell.bell().map_err(|_| Error::Corrupt)?);
         let peer = self.peers.get_mut(id);
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };

@@ -365,7 +365,7 @@ impl Endpoint {
                     self.crowd.others(),
                     self.config.ring_size,
                     self.config.ring_memory,
-                    self.config.rings == 1,
+                    self.config.opens_rings(),
                 )
             }
             Reach::Network => segment::bytes_for(self.config.tcp_ring_size),

@@ -8,7 +8,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: turns a mapping into atomics and raw copies.
 
-use super::atomic::Words;
+use super::atomic::{Ordering, Words};
 use super::engine::Engine;
 use super::user::{self, UserSeg};
 use core::mem::MaybeUninit;
@@ -29,6 +29,9 @@ pub unsafe trait Backing: Send + Sync {
     /// Whether stores are allowed.
     fn writable(&self) -> bool;
 }
+
+/// Bytes of which the lines are taken as soon as they are copied.
+const TAKEN_AT_ONCE: usize = 512;
 
 /// A window into a [`Backing`]. Clones share it.
 #[derive(Clone)]
@@ -120,6 +123,33 @@ impl SharedMem {
     pub fn drain(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
         // SAFETY: `at` checked the range; application memory does not overlap our segments.
         unsafe { user::scatter(iov, skip, len, self.at(offset, len)) }
+    }
+
+    /// [`drain`](Self::drain), and [`take`](Self::take), in small pieces: a store finds the load of its line still on its way, and makes one request of both.
+    #[inline(never)]
+    pub fn drain_taking(&self, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(TAKEN_AT_ONCE);
+            let drained = self.drain(offset + done, iov, skip + done, piece);
+            self.take(offset + done, piece);
+            done += drained;
+            if drained < piece {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Stores to each line of `len` bytes at `offset`, all of which another process must have left to us, what it loads there: the lines are this core's
+    /// from then on, and on some processors their next writer gets them sooner than if they were in both caches. Panics if it may not be written.
+    #[inline]
+    pub fn take(&self, offset: usize, len: usize) {
+        assert!(self.writable);
+        for word in (offset / 64 * 8..(offset + len).div_ceil(8)).step_by(8) {
+            let word = self.word(word);
+            word.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Copies the bytes at `offset` to private memory.

@@ -23,7 +23,7 @@ pub fn here() -> Processor {
 #[cfg_attr(any(not(target_arch = "x86_64"), miri), expect(dead_code))]
 fn of(maker: [u32; 3], signature: u32) -> Processor {
     /// The family of Zen 3 and 4; that of Zen 5 is the next one.
-    const ZEN_3: u32 = 0x19;
+    const ZEN_3_AND_4: u32 = 0x19;
     let mut name = [0; 12];
     for (four, word) in name.chunks_exact_mut(4).zip(maker) {
         four.copy_from_slice(&word.to_le_bytes());
@@ -32,7 +32,12 @@ fn of(maker: [u32; 3], signature: u32) -> Processor {
         0xf => 0xf + (signature >> 20 & 0xff),
         family => family,
     };
-    if name == *b"AuthenticAMD" && family >= ZEN_3 { Processor::Zen } else { Processor::Usual }
+    match (signature >> 16 & 0xf) << 4 | signature >> 4 & 0xf {
+        _ if name != *b"AuthenticAMD" || family < ZEN_3_AND_4 => Processor::Usual,
+        // Genoa and Bergamo, the desktop's and laptops' ones: the processors that the kernel takes for Zen 4 (Linux, arch/x86/kernel/cpu/amd.c).
+        0x10..=0x1f | 0x60..=0xaf if family == ZEN_3_AND_4 => Processor::Zen4,
+        _ => Processor::Zen,
+    }
 }
 
 #[cfg(test)]
@@ -46,8 +51,11 @@ mod tests {
         let (amd, intel) = (words(b"AuthenticAMD"), words(b"GenuineIntel"));
         for (maker, signature, want) in [
             (amd, 0x00b0_0f21, Processor::Zen),   // Zen 5: family 26
-            (amd, 0x00a1_0f11, Processor::Zen),   // Zen 4: family 25
-            (amd, 0x00a0_0f11, Processor::Zen),   // Zen 3
+            (amd, 0x00a1_0f11, Processor::Zen4),  // Zen 4: family 25, model 17
+            (amd, 0x00aa_0f02, Processor::Zen4),  // model 160
+            (amd, 0x00a6_0f12, Processor::Zen4),  // model 97
+            (amd, 0x00a0_0f11, Processor::Zen),   // Zen 3: family 25, model 1
+            (amd, 0x00a5_0f00, Processor::Zen),   // model 80
             (amd, 0x0083_0f10, Processor::Usual), // Zen 2: family 23
             (amd, 0x0000_0f4a, Processor::Usual), // before Zen
             (intel, 0x0008_06f8, Processor::Usual),

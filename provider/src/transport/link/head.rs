@@ -11,6 +11,9 @@ use crate::wire::header::{HEAD, Header};
 /// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
 const AT_ONCE: usize = 16;
 
+/// Lines of so many bytes of payload are taken when they are read. Shorter records wait for their header only.
+const TAKEN: usize = 512;
+
 impl Link {
     /// The inbound ring and the index of the word that the next record will make non-zero.
     pub fn watch(&self) -> Option<(&SharedMem, usize)> {
@@ -108,13 +111,20 @@ impl Link {
         if n == 0 {
             return 0;
         }
-        self.place(header).map_or(0, |(ring, at)| ring.drain(at, iov, skip, n))
+        self.place(header).map_or(0, |(ring, at)| match self.taking && n >= TAKEN {
+            true => ring.drain_taking(at, iov, skip, n),
+            false => ring.drain(at, iov, skip, n),
+        })
     }
 
     /// Appends the payload of the record at the head to `out`.
     pub fn payload_append(&self, header: &Header, out: &mut Vec<u8>) {
         if let Some((ring, at)) = self.place(header) {
-            ring.append_to(at, header.len as usize, out);
+            let len = header.len as usize;
+            ring.append_to(at, len, out);
+            if self.taking && len >= TAKEN {
+                ring.take(at, len);
+            }
         }
     }
 

@@ -118,6 +118,8 @@ pub struct Link {
     quiet: bool,
     /// Most lines that are asked for ahead of the next record.
     most_ahead: u32,
+    /// Lines that were read are taken.
+    taking: bool,
 }
 
 /// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
@@ -158,12 +160,20 @@ impl Link {
             in_place: false,
             quiet: false,
             most_ahead: 0,
+            taking: false,
         }
     }
 
     /// Asks for so many lines at most ahead of the next record. None if nobody says anything.
     pub fn fetching_ahead(mut self, lines: u32) -> Link {
         self.most_ahead = lines;
+        self
+    }
+
+    /// Takes the lines of long records that it reads for itself, where it may write to them: on some processors their writer gets them back sooner
+    /// from a cache that has them alone (`docs/adr/0004-ring.md`, "Lines that the reader takes"). No, if nobody says anything.
+    pub fn taking(mut self, yes: bool) -> Link {
+        self.taking = yes;
         self
     }
 
@@ -175,6 +185,7 @@ impl Link {
         if !self.in_place && bell.is_some() && self.own_cells.bytes() > 0 && cells.bytes() > 0 {
             self.cells = Some(Cells::new(self.own_cells.clone(), cells));
         }
+        self.taking &= ring.is_writable();
         self.inbound = Some(Inbound { rx: Consumer::new(ring.clone(), lines), ring, theirs, cell: None });
         self.bell = bell;
     }
