@@ -36,6 +36,10 @@ pub(crate) struct Asked<'a> {
     pub limits_from: Option<usize>,
     /// The preloadable heap, or why there is none.
     pub heap: Result<PathBuf, String>,
+    /// Parameters that the processes get, `NAME=value`, besides those of this one's environment. `config` of [`measure`] has them, too.
+    pub settings: &'a [String],
+    /// Somebody else shows how far it is.
+    pub quiet: bool,
 }
 
 /// What is measured: by what, how long a message, from which kind of buffers.
@@ -78,7 +82,8 @@ impl Bench {
         // Without exported memory to be measured it would only be in the way.
         let wanted = asked.kinds.iter().any(|k| k.memory == Memory::Exported);
         let preload = asked.heap.as_deref().ok().filter(|_| wanted);
-        let (first, second) = (Partner::start("first", preload)?, Partner::start("second", preload)?);
+        let (first, second) =
+            (Partner::start("first", preload, asked.settings)?, Partner::start("second", preload, asked.settings)?);
         let mut bench = Bench { first, second, quick: asked.quick, heap: false, pace: 1.0 };
         let longest = asked.sizes.last().copied().unwrap_or(1);
         let places = [
@@ -239,7 +244,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         .map_err(|e| format!("cannot make {room} bytes of shared memory ({e}); choose a smaller --max"))?;
     let mut bench = Bench::open(asked, cores, &format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))?;
     let tasks = tasks(asked, config, &kernel, bench.heap);
-    let bar = progress((asked.rounds * tasks.len()) as u64);
+    let bar = if asked.quiet { ProgressBar::hidden() } else { progress((asked.rounds * tasks.len()) as u64) };
     let (took, copied) = (vec![Vec::new(); tasks.len()], vec![Vec::new(); asked.sizes.len()]);
     let mut times = Times { took, copied, handover_ns: Vec::new(), empty_ns: Vec::new(), turned: 0 };
     let begun = Instant::now();

@@ -124,7 +124,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if !sizes.iter().any(|size| kinds.iter().any(|kind| wanted(Lane::Chosen, *kind, *size))) {
         return Err(format!("messages of at most {INJECT_MAX} bytes never go through exported memory; choose a larger --max"));
     }
-    let asked = Asked { sizes: &sizes, kinds, rounds, patience: None, quick, wanted, limits_from: Some(LIMITS_FROM), heap };
+    let asked = Asked {
+        sizes: &sizes,
+        kinds,
+        rounds,
+        patience: None,
+        quick,
+        wanted,
+        limits_from: Some(LIMITS_FROM),
+        heap,
+        settings: &[],
+        quiet: false,
+    };
     let mut results = measure(&asked, &config)?;
     for kind in results.kinds() {
         judge(&mut results, kind, &config);

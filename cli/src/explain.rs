@@ -114,7 +114,7 @@ struct Explanation {
 /// # Errors
 /// If no processes can be started.
 pub(crate) fn ask_kernel() -> Result<Kernel, Failure> {
-    let mut pair = [Partner::start("probe", None)?, Partner::start("probe", None)?];
+    let mut pair = [Partner::start("probe", None, &[])?, Partner::start("probe", None, &[])?];
     let places = [pair[0].hear()?, pair[1].hear()?];
     let (mut reads, mut says) = ([false; 2], Vec::new());
     for (i, read) in reads.iter_mut().enumerate() {
@@ -160,8 +160,9 @@ fn hints(reads: [bool; 2]) -> Vec<String> {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
     let standing = Standing::look(&config);
-    let table = rows::table(&config, standing.tuned());
     let settings = environment::settings(&config);
+    let config = standing.applied(&config);
+    let table = rows::table(&config, standing.tuned());
     let ways = Way::CARRIERS.into_iter().filter_map(|way| Carrier::of(way, &config)).collect();
     let network = Network::of(&config, &standing);
     let engine = |e: EngineUse| Engine { engine: e.name, on: e.from.is_some(), from: e.from, why: e.why };

@@ -9,6 +9,7 @@
 //! | `results.rs` | what was measured, and what follows from it |
 //! | `compare.rs` | `rustmx compare`: every way over all sizes, and what rules cost |
 //! | `tune.rs` | `rustmx tune`: what was measured becomes a profile |
+//! | `settings.rs` | how the memory between two processes is best used here |
 //! | `far.rs` | the tables for other hosts, and where they reach this one |
 //! | `rows.rs` | the select table with what its rows cost |
 //! | `partner.rs` | processes that this one starts and talks to |
@@ -39,6 +40,7 @@ mod raw;
 mod report;
 mod results;
 mod rows;
+mod settings;
 mod tune;
 mod work;
 

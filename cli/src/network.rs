@@ -63,10 +63,10 @@ const UNDISTURBED: f64 = 200_000.0;
 
 impl Bench {
     fn open(asked: &Asked, cores: [usize; 2]) -> Result<(Bench, Link, Option<String>), Failure> {
-        let first = Partner::start("first", None)?;
+        let first = Partner::start("first", None, &[])?;
         let second = match asked.to {
             Some(to) => Partner::call(to)?,
-            None => Partner::start("second", None)?,
+            None => Partner::start("second", None, &[])?,
         };
         let addresses = second.addresses();
         let mut bench = Bench { first, second, quick: asked.quick, pace: 1.0 };

@@ -78,12 +78,13 @@ fn reach(to: &str) -> std::io::Result<TcpStream> {
 }
 
 impl Partner {
-    /// Starts this program in another role, with a library before all others if one is named.
-    pub fn start(role: &'static str, preload: Option<&Path>) -> Result<Partner, Failure> {
+    /// Starts this program in another role, with a library before all others if one is named, and with parameters (`NAME=value`) set.
+    pub fn start(role: &'static str, preload: Option<&Path>, settings: &[String]) -> Result<Partner, Failure> {
         let program =
             std::env::current_exe().map_err(|e| format!("cannot find this program's own file ({e}); is /proc mounted?"))?;
         let mut command = Command::new(program);
         command.args(["partner", role]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.envs(settings.iter().filter_map(|setting| setting.split_once('=')));
         if let Some(library) = preload {
             let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
             let separator = if others.is_empty() { "" } else { ":" };

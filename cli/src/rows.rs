@@ -91,7 +91,7 @@ pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     let worth = selection.worth();
     let row = |r: &rustmx::select::Row| {
         let cost = tuned.map_or(Vec::new(), |tuned| costs(r, tuned, worth.ns));
-        let modelled = RowCost::here(r, &selection, None).filter(|_| cost.is_empty()).map(Modelled::from);
+        let modelled = RowCost::here(r, &selection, None, config.processor).filter(|_| cost.is_empty()).map(Modelled::from);
         Row {
             from: r.from,
             to: (r.up_to != MAX_MSG).then_some(r.up_to),

@@ -7,7 +7,8 @@ use crate::kind::{Kind, Lane, State, WAYS};
 use crate::report::{percent, time};
 use crate::results::{Cell, Costs, Results};
 use crate::rows::{self, Table};
-use crate::{Failure, environment, far, heap, network, output, partner, report};
+use crate::settings::Found;
+use crate::{Failure, environment, far, heap, network, output, partner, report, settings};
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
@@ -69,6 +70,8 @@ struct Undecided {
 struct Report<'a> {
     /// Where it was saved.
     saved: Option<&'a Path>,
+    /// How the memory between two processes is best used.
+    settings: &'a Found,
     #[serde(flatten)]
     table: Table,
     undecided: Vec<Undecided>,
@@ -110,15 +113,31 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let heap = heap::find(options.heap.as_deref())?;
     let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
     let rounds = if options.quick { 5 } else { 12 };
-    let patience = Some(PATIENCE);
-    let asked = Asked { sizes: &sizes, kinds, rounds, patience, quick: options.quick, wanted, limits_from: None, heap };
+    let found = settings::find(&config, options.quick)?;
+    let config = found.applied(&config);
+    let asked = Asked {
+        sizes: &sizes,
+        kinds,
+        rounds,
+        patience: Some(PATIENCE),
+        quick: options.quick,
+        wanted,
+        limits_from: None,
+        heap,
+        settings: &found.all,
+        quiet: false,
+    };
     let mut results = measure(&asked, &config)?;
     let model = model(&results, PeerClass::SameHost)?;
     let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);
     // What the user set or forced this time is not what the machine is like: the profile is judged without.
-    let plain =
-        Config { ring_size: config.ring_size, fragment: config.fragment, cma: config.cma, ..Config::on(config.processor) };
+    let plain = found.applied(&Config {
+        ring_size: config.ring_size,
+        fragment: config.fragment,
+        cma: config.cma,
+        ..Config::on(config.processor)
+    });
     let shipped = Selection::new(&plain, record_max(&plain));
     let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
     for kind in results.kinds() {
@@ -134,12 +153,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let handover_ns = median(&results.handover_ns);
     // What is known of other links stays known: they are not what has changed if this one is measured again.
     let links = standing.profile().map_or(Vec::new(), |p| p.links.clone());
-    let mut profile = Profile { key: Key::here(&config), kernel_copies: results.kernel_copies, handover_ns, model, links };
+    let mut profile = Profile {
+        key: Key::here(&config),
+        best: found.best.clone(),
+        kernel_copies: results.kernel_copies,
+        handover_ns,
+        model,
+        links,
+    };
     profile.set_link(&loopback.link, loopback.model);
     let saved = path.as_deref().map_or(Ok(()), |path| save(&profile, path));
     // What took a minute is shown also if it cannot be kept.
     let at = path.as_deref().filter(|_| saved.is_ok());
-    let report = Report { saved: at, table, undecided, link: loopback.shown, results: &results };
+    let report = Report { saved: at, settings: &found, table, undecided, link: loopback.shown, results: &results };
     if options.json {
         output::say_json(&report)?;
     } else {
@@ -309,7 +335,7 @@ fn undecided(results: &Results, tuned: Tuned, table: &Selection, memory: Memory)
 }
 
 fn text(report: &Report) -> String {
-    let mut out = report::text(report.results);
+    let mut out = format!("{}\n{}", report.settings, report::text(report.results));
     let mut say = |line: String| out.extend([line.as_str(), "\n"]);
     say(format!("\nThe table by what was measured (memory copies at {}):", copy_rate(report.results)));
     say(report.table.to_string());

@@ -30,6 +30,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
 use rustmx::select::model::Memory;
+use rustmx::select::profile::Standing;
 use rustmx::{Addr, Config, mem::remote};
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
@@ -269,6 +270,8 @@ impl Worker {
 
     fn lanes<'a>(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<String, Failure> {
         let (config, _) = crate::environment::read();
+        // What was measured to be best is for all ways, not only for the one that chooses.
+        let config = Standing::look(&config).applied(&config);
         let mut names = Vec::new();
         for word in words {
             let lane = Lane::named(word)?;

@@ -80,13 +80,15 @@ macro_rules! table {
             $( $(#[doc = $text_help])+ pub $text: $type, )*
             /// Which of them the user named, also where the value is the default: what was said goes before what was measured.
             pub given: Given,
-            /// Whose defaults the others have.
+            /// Which of the others have what was measured to be best here.
+            pub measured: Given,
+            /// Whose defaults the rest have.
             pub processor: Processor,
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Config { $( $field: $default, )* $( $text: Default::default(), )* given: Given(0), processor: Processor::Usual }
+                Config { $( $field: $default, )* $( $text: Default::default(), )* given: Given(0), measured: Given(0), processor: Processor::Usual }
             }
         }
 
@@ -150,7 +152,7 @@ table! {
         /// Whether messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send); never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Nanoseconds for a KiB that a receiver's copy out of lent memory takes at most if it finds the source in its own cache (FI_RUSTMX_ADAPT).
-        cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6;
+        cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6, zen4: 130;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.
@@ -210,7 +212,7 @@ table! {
     }
 }
 
-/// Parameters that a user named: a bit for each row of [`PARAMS`].
+/// Some of the parameters: a bit for each row of [`PARAMS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given(u64);
 
@@ -286,7 +288,18 @@ impl Param {
             Place::Number { defaults, get, .. } => get(config) != defaults.on(config.processor),
             Place::Text { get, .. } => !get(config).is_empty(),
         };
-        differs || config.given.0 & self.bit() != 0
+        (differs && config.measured.0 & self.bit() == 0) || config.given.0 & self.bit() != 0
+    }
+
+    /// Gives a number that nobody has said anything of the value that was measured to be best here. Whether `text` makes sense.
+    pub fn suggest(&self, config: &mut Config, text: &str) -> bool {
+        let Place::Number { min, max, set, .. } = self.place else { return false };
+        let Some(value) = self.parse(text).filter(|v| (min..=max).contains(v)) else { return false };
+        if !self.is_set(config) {
+            set(config, value);
+            config.measured.0 |= self.bit();
+        }
+        true
     }
 
     /// This row's bit of [`Given`].
@@ -321,6 +334,7 @@ impl Param {
     /// A sentence for the user. Then `config` has the default, or what of a list makes sense.
     pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
         config.given.0 &= !self.bit();
+        config.measured.0 &= !self.bit();
         let (default, min, max, set) = match self.place {
             Place::Number { defaults, min, max, set, .. } => (defaults.on(config.processor), min, max, set),
             Place::Text { set, .. } => {
@@ -450,6 +464,19 @@ mod tests {
         assert!(why.ends_with("using the default, 16m") && c.syscall_min == default && !c.says("syscall_min"), "{why}");
         param("syscall_min").parse_into(&mut c, "64k").expect("a number");
         assert!(c.says("syscall_min"), "another processor's default is no default here");
+    }
+
+    #[test]
+    fn what_was_measured_gives_way_to_what_is_said() {
+        let mut c = Config::default();
+        let p = param("rings");
+        assert!(p.suggest(&mut c, "taken") && c.takes_lines() && !c.says("rings"));
+        assert!(p.suggest(&mut c, "open") && c.opens_rings() && !c.takes_lines(), "another measurement");
+        assert!(!p.suggest(&mut c, "ajar") && !param("ring_size").suggest(&mut c, "1") && !param("profile").suggest(&mut c, "off"));
+        p.parse_into(&mut c, "sealed").expect("a word");
+        assert!(c.says("rings") && p.suggest(&mut c, "taken") && !c.opens_rings());
+        let mut changed = Config { fragment: 4096, ..Config::default() };
+        assert!(param("fragment").suggest(&mut changed, "16k") && changed.fragment == 4096, "a test or a tool said so");
     }
 
     #[test]

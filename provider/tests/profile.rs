@@ -25,8 +25,14 @@ fn saved(name: &str) -> PathBuf {
             model.add(about, Curve::new(points.into()).expect("sound")).expect("new");
         }
     }
-    let profile =
-        Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() };
+    let profile = Profile {
+        key: Key::here(&Config::default()),
+        best: Vec::new(),
+        kernel_copies: true,
+        handover_ns: 100.0,
+        model,
+        links: Vec::new(),
+    };
     profile.save(&path).expect("saved");
     path
 }
@@ -81,7 +87,7 @@ fn messages_to_other_hosts_go_as_the_profile_says_of_the_link() {
         }
         let key = Key::here(&Config::default());
         let links = vec![(link.clone(), model)];
-        let profile = Profile { key, kernel_copies: true, handover_ns: 100.0, model: Model::default(), links };
+        let profile = Profile { key, best: Vec::new(), kernel_copies: true, handover_ns: 100.0, model: Model::default(), links };
         profile.save(&path).expect("saved");
         let iface = Iface::parse("127.0.0.1").0;
         let config = Config { profile: ProfileChoice::File(path.clone()), shm: 0, iface, ..Config::default() };

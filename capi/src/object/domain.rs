@@ -90,7 +90,8 @@ impl Domain {
             }
         };
         let start = crate::entry::start();
-        let engine = rustmx::Domain::new(start.config.clone(), start.log.clone()).with_profiles(start.profiles.clone());
+        let config = start.profiles.applied(&start.config, &start.log);
+        let engine = rustmx::Domain::new(config, start.log.clone()).with_profiles(start.profiles.clone());
         // A thread of ours keeps no promise that the application gives for its own.
         let auto = progress == FI_PROGRESS_AUTO;
         let cell = Arc::new(DomainCell::new(engine, threading == FI_THREAD_DOMAIN && !auto));

@@ -127,7 +127,7 @@ impl Endpoint {
             let (what, cost) = match group {
                 FAR => (row.what_far(self.config.tcp_window), RowCost::of(row, model)),
                 SELF => (row.what().into(), None),
-                _ => (row.what().into(), RowCost::here(row, table, standing.tuned())),
+                _ => (row.what().into(), RowCost::here(row, table, standing.tuned(), self.config.processor)),
             };
             let (sizes, way, link) = ((row.from, row.up_to), row.proto.name(), link.map(String::from));
             Went { operation: "send", peers: group, sizes, way, what, cost, link, origin: row.origin, instead, tally }

@@ -8,7 +8,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: turns a mapping into atomics and raw copies.
 
-use super::atomic::{Ordering, Words};
+use super::atomic::Words;
 use super::engine::Engine;
 use super::user::{self, UserSeg};
 use core::mem::MaybeUninit;
@@ -141,15 +141,12 @@ impl SharedMem {
         done
     }
 
-    /// Stores to each line of `len` bytes at `offset`, all of which another process must have left to us, what it loads there: the lines are this core's
-    /// from then on, and on some processors their next writer gets them sooner than if they were in both caches. Panics if it may not be written.
+    /// Takes the lines of `len` bytes at `offset` ([`take_lines`](Words::take_lines)): on some processors their next writer gets them sooner than if they were in
+    /// both caches. Panics if it may not be written.
     #[inline]
     pub fn take(&self, offset: usize, len: usize) {
         assert!(self.writable);
-        for word in (offset / 64 * 8..(offset + len).div_ceil(8)).step_by(8) {
-            let word = self.word(word);
-            word.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.take_lines(offset / 8, (offset + len).div_ceil(8));
     }
 
     /// Copies the bytes at `offset` to private memory.
@@ -317,6 +314,7 @@ unsafe impl Backing for Heap {
 mod tests {
     use super::*;
     use core::sync::atomic::Ordering;
+    use proptest::prelude::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     fn panics<T>(what: impl FnOnce() -> T) -> bool {
@@ -336,6 +334,51 @@ mod tests {
         assert!(panics(|| part.word(8).load(Ordering::Relaxed)) && panics(|| part.single(8)));
         assert_eq!(part.quad(4)[3].load(Ordering::Relaxed), 5);
         assert!(panics(|| part.quad(5)[0].load(Ordering::Relaxed)));
+    }
+
+    /// Memory that may be read only.
+    struct ReadOnly(Arc<Heap>);
+
+    // SAFETY: the heap's.
+    unsafe impl Backing for ReadOnly {
+        fn base(&self) -> NonNull<u8> {
+            self.0.base()
+        }
+        fn bytes(&self) -> usize {
+            self.0.bytes()
+        }
+        fn writable(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_may_only_be_read_is_not_taken() {
+        let mem = SharedMem::new(Arc::new(ReadOnly(Heap::new(64))));
+        assert!(panics(|| mem.take(0, 8)) && !panics(|| mem.read_bytes(0, &mut [0; 8])));
+        assert!(panics(|| SharedMem::new(Heap::new(64)).take(60, 5)), "past the end");
+    }
+
+    proptest! {
+        /// Taking copies what draining does, to as far as there is room, and leaves everything as it is.
+        #[test]
+        fn what_is_taken_is_copied_and_stays(
+            cuts in proptest::collection::vec(0usize..1500, 1..5), offset in 0usize..200, skip in 0usize..300, len in 0usize..3000,
+        ) {
+            let mem = SharedMem::new(Heap::new(4096));
+            let bytes: Vec<u8> = (0..4096usize).map(|i| (i * 7 + i / 251) as u8).collect();
+            mem.fill_bytes(0, &bytes);
+            let mut rooms = [(); 2].map(|()| cuts.iter().map(|n| vec![0u8; *n]).collect::<Vec<_>>());
+            let [taken, drained] = [true, false].map(|taking| {
+                let iov: Vec<_> = rooms[usize::from(taking)].iter_mut().map(|room| user::of_slice(room)).collect();
+                if taking { mem.drain_taking(offset, &iov, skip, len) } else { mem.drain(offset, &iov, skip, len) }
+            });
+            prop_assert_eq!(taken, drained);
+            prop_assert_eq!(&rooms[0], &rooms[1]);
+            let mut after = vec![0; 4096];
+            mem.read_bytes(0, &mut after);
+            prop_assert_eq!(after, bytes);
+        }
     }
 
     #[test]

@@ -8,12 +8,12 @@ mod text;
 use super::Tuned;
 use super::model::Model;
 use crate::config::profile::ProfileChoice;
-use crate::config::{Config, PARAMS};
+use crate::config::{Config, PARAMS, Param};
 use crate::log::{Log, LogLevel, LogSubsystem};
 use crate::sys::machine::{self, Machine};
 use crate::sys::own_file::{self, Refusal};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Longest file that is read, in bytes: several times what `rustmx tune` writes.
 pub const LONGEST: u64 = 64 << 10;
@@ -23,6 +23,9 @@ pub const MOST_LINKS: usize = 8;
 
 /// Parameters that measured times depend on. A profile made with other values says nothing about these.
 const THAT_MATTER: [&str; 5] = ["ring_size", "fragment", "fetch_ahead", "rings", "cma"];
+
+/// Of these, those of which `rustmx tune` finds out the best value.
+pub const MEASURED: [&str; 3] = ["rings", "fetch_ahead", "fragment"];
 
 /// What measured times depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct Key {
 pub struct Profile {
     /// Where, and with what.
     pub key: Key,
+    /// `NAME=value` of parameters, as [`Param::env`] has their names: what was measured to be best where nobody says anything.
+    pub best: Vec<String>,
     /// Whether the kernel let two processes copy from each other then. If not, the ways that need it were not measured.
     pub kernel_copies: bool,
     /// The hand-over of a cache line, in nanoseconds: for people.
@@ -73,6 +78,15 @@ impl Key {
 }
 
 impl Profile {
+    /// `config` with what was measured to be best for the parameters of which nobody says anything.
+    pub fn applied(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        for (param, value) in self.best.iter().filter_map(|text| best(text)) {
+            param.suggest(&mut config, value);
+        }
+        config
+    }
+
     /// Keeps what was measured of a link, instead of what was known of it before.
     pub fn set_link(&mut self, link: &str, model: Model) {
         self.links.retain(|(known, _)| known != link);
@@ -106,6 +120,13 @@ impl Profile {
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         own_file::replace(path, &self.to_text())
     }
+}
+
+/// The parameter and the value of a `NAME=value`, if it is one of those that are measured.
+fn best(text: &str) -> Option<(&'static Param, &str)> {
+    let (name, value) = text.split_once('=')?;
+    let param = PARAMS.iter().find(|p| MEASURED.contains(&p.name) && p.env() == name)?;
+    Some((param, value))
 }
 
 /// The user's own file: `rustmx/profile.toml` below `$XDG_CONFIG_HOME` (if that is a whole path), else below `~/.config`. `None` without
@@ -149,7 +170,7 @@ impl Standing {
         };
         match Profile::parse(&text) {
             Err(why) => Standing::Refused(path, why),
-            Ok(profile) => match profile.key.differences(&Key::here(config)) {
+            Ok(profile) => match profile.key.differences(&Key::here(&profile.applied(config))) {
                 differences if differences.is_empty() => Standing::InForce(path, Box::new(profile)),
                 differences => Standing::Elsewhere(path, differences),
             },
@@ -164,6 +185,11 @@ impl Standing {
         }
     }
 
+    /// `config` as the profile in force, if one is, has it.
+    pub fn applied(&self, config: &Config) -> Config {
+        self.profile().map_or_else(|| config.clone(), |profile| profile.applied(config))
+    }
+
     /// What a table of messages is made by.
     pub fn tuned(&self) -> Option<Tuned<'_>> {
         self.profile().map(|p| Tuned::messages(&p.model))
@@ -176,7 +202,11 @@ impl Standing {
             Standing::InForce(path, profile) => {
                 const REFUSED: &str = " (measured where the kernel did not copy between processes: of that it says nothing)";
                 let but = if profile.kernel_copies { "" } else { REFUSED };
-                (LogLevel::Info, format!("the table of protocols is made by the profile {}{but}", path.display()))
+                let best = match &profile.best[..] {
+                    [] => String::new(),
+                    best => format!(", which also says {}", best.join(" ")),
+                };
+                (LogLevel::Info, format!("the table of protocols is made by the profile {}{best}{but}", path.display()))
             }
             Standing::Off => (LogLevel::Info, format!("FI_RUSTMX_PROFILE=off: {SHIPPED}")),
             Standing::None(Some(path)) => {
@@ -211,6 +241,11 @@ impl Profiles {
     /// None, whatever the configuration says: for tests and measurements, which no file of the user's is to change.
     pub fn off() -> Profiles {
         Profiles { found: OnceLock::from(Standing::Off), unheard: |_| {} }
+    }
+
+    /// `config` as the profile in force, if one is, has it.
+    pub fn applied(&self, config: &Config, log: &Log) -> Arc<Config> {
+        Arc::new(self.standing(config, log).applied(config))
     }
 
     /// What became of it. The first time, it is read and told.

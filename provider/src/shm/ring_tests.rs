@@ -255,6 +255,8 @@ mod interleavings {
                 for w in [3, lines as usize * LINE_WORDS - 1] {
                     assert_eq!(mem.word(base + w).load(Ordering::Relaxed), stamp << 8 | 2);
                 }
+                // Who reads may take the lines before it gives them back.
+                mem.take_lines(base, base + lines as usize * LINE_WORDS);
                 rx.release(lines);
                 consumed.store(u64::from(rx.consumed()), Ordering::Release); // R2
             }

@@ -9,7 +9,7 @@ use rustmx::shm::layout::{CARD_CELLS, CELL, LINE_WORDS};
 use rustmx::wire::header::{Kind, flag};
 
 fn scene() -> Scene {
-    Scene::with(Config { rings: 1, ..Config::default() })
+    Scene::with(Config { rings: 2, ..Config::default() })
 }
 
 /// A message of `len` bytes for the receive of 5000 bytes, whose payload is said to be in cell `name`.

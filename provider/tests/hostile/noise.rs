@@ -57,7 +57,7 @@ fn noise_in_the_ring_that_a_peer_reads() {
     let seed = seed();
     let sealed = Liar::connected(&mut Scene::new().victim);
     assert!(sealed.open.is_none(), "a sealed ring can be written by its reader");
-    let mut scene = Scene::with(Config { rings: 1, ..Config::default() });
+    let mut scene = Scene::with(Config { rings: 2, ..Config::default() });
     for case in 0..500u64 {
         let mut rng = Rng(seed << 20 | case);
         let what = format!("seed {seed}, case {case}");

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
 fn profile(model: Model) -> Profile {
-    Profile { key: Key::here(&Config::default()), kernel_copies: true, handover_ns: 151.25, model, links: Vec::new() }
+    Profile { key: Key::here(&Config::default()), best: Vec::new(), kernel_copies: true, handover_ns: 151.25, model, links: Vec::new() }
 }
 
 fn small() -> Profile {
@@ -52,7 +52,7 @@ proptest! {
     fn what_is_written_is_read_back(
         curves in proptest::collection::vec(proptest::collection::vec((1usize..1 << 40, 1e-3f64..1e15, 0.0f64..1e3), 1..40), 1..10),
         processor in ".{0,20}", kernel in "\\PC{0,20}", cores in any::<u32>(), hypervisor in proptest::option::of(".{0,10}"),
-        settings in proptest::collection::vec(".{0,10}", 0..4), kernel_copies in any::<bool>(), handover_ns in 0.0f64..1e9,
+        settings in proptest::collection::vec(".{0,10}", 0..4), best in proptest::collection::vec(".{0,10}", 0..4), kernel_copies in any::<bool>(), handover_ns in 0.0f64..1e9,
     ) {
         let mut model = Model::default();
         for (at, steps) in curves.iter().enumerate() {
@@ -61,7 +61,7 @@ proptest! {
             model.add(about(Way::CARRIERS[at % 7], Source::ALL[at / 7]), curve(&points)).expect("new");
         }
         let key = Key { machine: Machine { processor, kernel, cores, hypervisor }, settings };
-        let written = Profile { key, kernel_copies, handover_ns, model, links: Vec::new() };
+        let written = Profile { key, best, kernel_copies, handover_ns, model, links: Vec::new() };
         let read = Profile::parse(&written.to_text());
         prop_assert_eq!(read.as_ref(), Ok(&written));
     }
@@ -216,6 +216,36 @@ fn what_holds_elsewhere_is_left_there() {
     assert!(never.contains("FI_RUSTMX_CMA=auto") && never.contains("FI_RUSTMX_CMA=never"), "{never}");
     assert!(stands(&|_| {}, &Config { ring_size: 1 << 16, ..config.clone() }).contains("FI_RUSTMX_RING_SIZE=64k"));
     assert_eq!(stands(&|_| {}, &Config { syscall_min: 1 << 16, ..config }), "in force", "that is no question of costs");
+}
+
+/// What was measured to be best counts where nobody says anything; times that were measured with it say nothing of other values.
+#[test]
+#[cfg_attr(miri, ignore = "makes system calls that miri does not know")]
+fn the_best_values_are_in_force_unless_somebody_sets_others() {
+    let place = Place::new("best");
+    let config = place.config();
+    let best: Vec<String> = ["FI_RUSTMX_RINGS=taken", "FI_RUSTMX_FRAGMENT=16k", "FI_RUSTMX_LATER=7"].map(String::from).into();
+    let mut profile = Profile { best, ..small() };
+    profile.key = Key::here(&profile.applied(&config));
+    profile.save(&place.file()).expect("saved");
+    let standing = Standing::look(&config);
+    let applied = standing.applied(&config);
+    assert!(standing.says().1.contains("which also says FI_RUSTMX_RINGS=taken"), "{}", standing.says().1);
+    assert_eq!((applied.takes_lines(), applied.fragment, applied.says("fragment")), (true, 16 << 10, false));
+    assert_eq!(Profile::parse(&profile.to_text()).as_ref(), Ok(&profile), "also what this version does not know");
+    let profiles = Profiles::new(|text| panic!("{text}"));
+    assert_eq!(*profiles.applied(&config, &Log::silent()), applied);
+    let mut sealed = config.clone();
+    let rings = PARAMS.iter().find(|p| p.name == "rings").expect("known");
+    rings.parse_into(&mut sealed, "sealed").expect("a word");
+    let standing = Standing::look(&sealed);
+    assert!(matches!(&standing, Standing::Elsewhere(_, why) if why[0].contains("FI_RUSTMX_RINGS=sealed")), "{standing:?}");
+    assert_eq!(standing.applied(&sealed), sealed);
+    for wrong in ["FI_RUSTMX_RINGS=ajar", "FI_RUSTMX_FRAGMENT=1"] {
+        let text = Profile { best: vec![wrong.into()], ..small() }.to_text();
+        let why = Profile::parse(&text).expect_err("not allowed");
+        assert!(why.contains(wrong) && why.contains("allowed is"), "{why}");
+    }
 }
 
 #[test]

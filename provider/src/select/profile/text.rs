@@ -1,6 +1,7 @@
 //! A profile as the text of a file, and back. What a file says is checked here, once.
 
 use super::{Key, MOST_LINKS, Profile};
+use crate::config::Config;
 use crate::config::force::Way;
 use crate::log::quoted;
 use crate::select::model::{About, Curve, MOST_POINTS, Memory, Model, Operation, PeerClass, Point, Source};
@@ -13,7 +14,7 @@ const FORMAT: u32 = 1;
 
 /// The file's text.
 pub(super) fn write(profile: &Profile) -> String {
-    let Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links } = profile;
+    let Profile { key: Key { machine, settings }, best, kernel_copies, handover_ns, model, links } = profile;
     let mut out = String::from(
         "# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n",
     );
@@ -23,10 +24,13 @@ pub(super) fn write(profile: &Profile) -> String {
     if let Some(hypervisor) = &machine.hypervisor {
         let _ = writeln!(out, "hypervisor = {}", quoted(hypervisor));
     }
-    let settings: Vec<String> = settings.iter().map(|s| quoted(s)).collect();
-    let _ = writeln!(out, "settings = [{}]", settings.join(", "));
+    let list = |texts: &[String]| texts.iter().map(|s| quoted(s)).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(out, "settings = [{}]", list(settings));
     // Debug, not Display: always with a point, and as many digits as give the same number again.
     let _ = writeln!(out, "\n[found]\nkernel_copies = {kernel_copies}\nhandover_ns = {handover_ns:?}");
+    if !best.is_empty() {
+        let _ = writeln!(out, "best = [{}]", list(best));
+    }
     write_curves(&mut out, model, None);
     for (link, model) in links {
         write_curves(&mut out, model, Some(link));
@@ -73,8 +77,9 @@ pub(super) fn read(text: &str) -> Result<Profile, String> {
         cores: key.whole("cores")?,
         hypervisor: if key.table.contains_key("hypervisor") { Some(key.text("hypervisor")?.into()) } else { None },
     };
-    let setting = |v: &DeValue| v.as_str().map(String::from).ok_or_else(|| key.wrong("settings", "a list of texts"));
-    let settings = key.list("settings")?.map(setting).collect::<Result<_, _>>()?;
+    let settings = key.texts("settings")?;
+    let best = if found.table.contains_key("best") { found.texts("best")? } else { Vec::new() };
+    sound(&best)?;
     let handover_ns = number(found.get("handover_ns")?).ok_or_else(|| found.wrong("handover_ns", "a number"))?;
     let kernel_copies = found.get("kernel_copies")?.as_bool().ok_or_else(|| found.wrong("kernel_copies", "true or false"))?;
     let (mut model, mut links) = (Model::default(), Vec::new());
@@ -88,7 +93,19 @@ pub(super) fn read(text: &str) -> Result<Profile, String> {
             None => {}
         }
     }
-    Ok(Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links })
+    Ok(Profile { key: Key { machine, settings }, best, kernel_copies, handover_ns, model, links })
+}
+
+/// What is said of a parameter that this version does not measure is passed over; of one that it does, the value must be possible.
+fn sound(best: &[String]) -> Result<(), String> {
+    for text in best {
+        if let Some((param, value)) = super::best(text)
+            && !param.suggest(&mut Config::default(), value)
+        {
+            return Err(format!("`best` of [found] says {text}; allowed is {}", param.range()));
+        }
+    }
+    Ok(())
 }
 
 /// What was said of a link so far.
@@ -162,6 +179,11 @@ impl<'a> Fields<'a> {
     fn table(&self, name: &str, of: &'static str) -> Result<Fields<'a>, String> {
         let table = self.get(name)?.as_table().ok_or_else(|| self.wrong(name, "a table"))?;
         Ok(Fields { of, table })
+    }
+
+    fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+        let text = |v: &DeValue| v.as_str().map(String::from).ok_or_else(|| self.wrong(name, "a list of texts"));
+        self.list(name)?.map(text).collect()
     }
 
     fn list(&self, name: &str) -> Result<impl Iterator<Item = &'a DeValue<'a>>, String> {
