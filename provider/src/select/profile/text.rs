@@ -3,28 +3,23 @@
 use super::{Key, MOST_LINKS, Profile};
 use crate::config::force::Way;
 use crate::log::quoted;
+use crate::select::fields::{Fields, number, parse, whole};
 use crate::select::model::{About, Curve, MOST_POINTS, Memory, Model, Operation, PeerClass, Point, Source};
 use crate::sys::machine::Machine;
 use std::fmt::Write;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 /// The format's number; another one is not read.
 const FORMAT: u32 = 1;
 
 /// The file's text.
 pub(super) fn write(profile: &Profile) -> String {
-    let Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links } = profile;
+    let Profile { key, kernel_copies, handover_ns, model, links } = profile;
     let mut out = String::from(
         "# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n",
     );
     let _ = writeln!(out, "format = {FORMAT}\n\n[key]");
-    let _ = writeln!(out, "processor = {}\nkernel = {}", quoted(&machine.processor), quoted(&machine.kernel));
-    let _ = writeln!(out, "cores = {}", machine.cores);
-    if let Some(hypervisor) = &machine.hypervisor {
-        let _ = writeln!(out, "hypervisor = {}", quoted(hypervisor));
-    }
-    let settings: Vec<String> = settings.iter().map(|s| quoted(s)).collect();
-    let _ = writeln!(out, "settings = [{}]", settings.join(", "));
+    write_key(&mut out, key);
     // Debug, not Display: always with a point, and as many digits as give the same number again.
     let _ = writeln!(out, "\n[found]\nkernel_copies = {kernel_copies}\nhandover_ns = {handover_ns:?}");
     write_curves(&mut out, model, None);
@@ -32,6 +27,18 @@ pub(super) fn write(profile: &Profile) -> String {
         write_curves(&mut out, model, Some(link));
     }
     out
+}
+
+/// Lines that [`key`] reads.
+pub(in crate::select) fn write_key(out: &mut String, key: &Key) {
+    let Key { machine, settings } = key;
+    let _ = writeln!(out, "processor = {}\nkernel = {}", quoted(&machine.processor), quoted(&machine.kernel));
+    let _ = writeln!(out, "cores = {}", machine.cores);
+    if let Some(hypervisor) = &machine.hypervisor {
+        let _ = writeln!(out, "hypervisor = {}", quoted(hypervisor));
+    }
+    let settings: Vec<String> = settings.iter().map(|s| quoted(s)).collect();
+    let _ = writeln!(out, "settings = [{}]", settings.join(", "));
 }
 
 fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
@@ -57,26 +64,12 @@ fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
 /// # Errors
 /// What is wrong, and where, for people.
 pub(super) fn read(text: &str) -> Result<Profile, String> {
-    let root = DeTable::parse(text).map_err(|e| {
-        let line = e.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.matches('\n').count() + 1);
-        format!("line {line} is no TOML ({})", e.message())
-    })?;
-    let root = Fields { of: "the file", table: root.get_ref() };
-    let format: u32 = root.whole("format")?;
-    if format != FORMAT {
-        return Err(format!("its format is {format}, and this version reads {FORMAT}"));
-    }
-    let (key, found) = (root.table("key", "[key]")?, root.table("found", "[found]")?);
-    let machine = Machine {
-        processor: key.text("processor")?.into(),
-        kernel: key.text("kernel")?.into(),
-        cores: key.whole("cores")?,
-        hypervisor: if key.table.contains_key("hypervisor") { Some(key.text("hypervisor")?.into()) } else { None },
-    };
-    let setting = |v: &DeValue| v.as_str().map(String::from).ok_or_else(|| key.wrong("settings", "a list of texts"));
-    let settings = key.list("settings")?.map(setting).collect::<Result<_, _>>()?;
-    let handover_ns = number(found.get("handover_ns")?).ok_or_else(|| found.wrong("handover_ns", "a number"))?;
-    let kernel_copies = found.get("kernel_copies")?.as_bool().ok_or_else(|| found.wrong("kernel_copies", "true or false"))?;
+    parse(text, FORMAT, profile)
+}
+
+fn profile(root: &Fields) -> Result<Profile, String> {
+    let (key, found) = (key(&root.table("key", "[key]")?)?, root.table("found", "[found]")?);
+    let (handover_ns, kernel_copies) = (found.number("handover_ns")?, found.truth("kernel_copies")?);
     let (mut model, mut links) = (Model::default(), Vec::new());
     for cost in root.list("cost")? {
         let table = cost.as_table().ok_or_else(|| root.wrong("cost", "a list of tables"))?;
@@ -88,7 +81,19 @@ pub(super) fn read(text: &str) -> Result<Profile, String> {
             None => {}
         }
     }
-    Ok(Profile { key: Key { machine, settings }, kernel_copies, handover_ns, model, links })
+    Ok(Profile { key, kernel_copies, handover_ns, model, links })
+}
+
+/// Where something was measured, and with what.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(in crate::select) fn key(fields: &Fields) -> Result<Key, String> {
+    let hypervisor = if fields.has("hypervisor") { Some(fields.text("hypervisor")?.into()) } else { None };
+    let (processor, kernel, cores) = (fields.text("processor")?.into(), fields.text("kernel")?.into(), fields.whole("cores")?);
+    let setting = |v: &DeValue| v.as_str().map(String::from).ok_or_else(|| fields.wrong("settings", "a list of texts"));
+    let settings = fields.list("settings")?.map(setting).collect::<Result<_, _>>()?;
+    Ok(Key { machine: Machine { processor, kernel, cores, hypervisor }, settings })
 }
 
 /// What was said of a link so far.
@@ -125,47 +130,4 @@ fn points(fields: &Fields) -> Result<Vec<Point>, String> {
     };
     // One more than there may be is enough to be refused.
     fields.list("points")?.take(MOST_POINTS + 1).map(|v| point(v).ok_or_else(wrong)).collect()
-}
-
-fn whole<T: std::str::FromStr>(value: &DeValue) -> Option<T> {
-    value.as_integer().filter(|i| i.radix() == 10).and_then(|i| i.as_str().parse().ok())
-}
-
-fn number(value: &DeValue) -> Option<f64> {
-    let n = value.as_float().and_then(|f| f.as_str().parse().ok()).or_else(|| whole(value));
-    n.filter(|n: &f64| n.is_finite())
-}
-
-/// A table of the file, and what people call it.
-struct Fields<'a> {
-    of: &'static str,
-    table: &'a DeTable<'a>,
-}
-
-impl<'a> Fields<'a> {
-    fn wrong(&self, name: &str, wanted: &str) -> String {
-        format!("`{name}` of {} is not {wanted}", self.of)
-    }
-
-    fn get(&self, name: &str) -> Result<&'a DeValue<'a>, String> {
-        self.table.get(name).map(toml::Spanned::get_ref).ok_or_else(|| format!("{} lacks `{name}`", self.of))
-    }
-
-    fn text(&self, name: &str) -> Result<&'a str, String> {
-        self.get(name)?.as_str().ok_or_else(|| self.wrong(name, "a text"))
-    }
-
-    fn whole<T: std::str::FromStr>(&self, name: &str) -> Result<T, String> {
-        whole(self.get(name)?).ok_or_else(|| self.wrong(name, "a whole number"))
-    }
-
-    fn table(&self, name: &str, of: &'static str) -> Result<Fields<'a>, String> {
-        let table = self.get(name)?.as_table().ok_or_else(|| self.wrong(name, "a table"))?;
-        Ok(Fields { of, table })
-    }
-
-    fn list(&self, name: &str) -> Result<impl Iterator<Item = &'a DeValue<'a>>, String> {
-        let list = self.get(name)?.as_array().ok_or_else(|| self.wrong(name, "a list"))?;
-        Ok(list.iter().map(toml::Spanned::get_ref))
-    }
 }

@@ -8,12 +8,14 @@ use super::connection::{Connection, Halves, Read};
 use super::lane::token_of;
 use super::lane::{Lane, Seen, Stand};
 use super::lanes::Policy;
+use super::lessons::{By, Lanes};
 use super::meter::{MUCH, Meter};
 use super::outgoing::Outgoing;
-use super::zerocopy::ZeroCopy;
+use super::zerocopy::{Sums, ZeroCopy};
 use crate::error::Error;
 use crate::mem::user::UserIov;
 use crate::sys::{host, tcp};
+use crate::transport::Tale;
 use crate::wire::hello::Hello;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -62,6 +64,12 @@ pub(super) struct Bundle {
     /// Bytes taken since nothing was under way, and handed out in all.
     burst: usize,
     handed: u64,
+    /// Bytes taken in all, and whether what others found of the link was looked up, and who that was.
+    taken: usize,
+    looked_up: bool,
+    began_by: Option<By>,
+    /// Trials that were over when it was told last what they found.
+    told: usize,
 }
 
 impl Bundle {
@@ -82,6 +90,10 @@ impl Bundle {
             meter: Meter::new(),
             burst: 0,
             handed: 0,
+            taken: 0,
+            looked_up: false,
+            began_by: None,
+            told: 0,
         }
     }
 
@@ -95,6 +107,7 @@ impl Bundle {
             self.burst = 0;
         }
         self.burst += end - at;
+        self.taken = self.taken.saturating_add(end - at);
         // It counts as a piece that has not left until there is nothing of it to be handed out.
         *self.open.entry(bulk.id).or_default() += 1;
         self.parts.push_back(Part { id: bulk.id, iov: bulk.iov.into(), at, end });
@@ -239,6 +252,36 @@ impl Bundle {
         }
     }
 
+    /// Whether what others found of the link is to be looked up: once, when so much was to be sent that further connections can be worth opening.
+    fn is_to_look_up(&mut self) -> bool {
+        let now = !self.looked_up && self.taken >= MUCH && self.policy.measures();
+        self.looked_up |= now;
+        now
+    }
+
+    /// What it found out since this was asked last.
+    pub fn news(&mut self) -> Option<Lanes> {
+        let trials = self.policy.trials();
+        let found = (trials > self.told).then(|| self.policy.found())?;
+        self.told = trials;
+        found
+    }
+
+    /// By how many connections long messages go, and why; nothing if there were none.
+    pub fn tell(&self, sums: &mut Sums, link: Option<Arc<str>>) {
+        if self.taken == 0 {
+            return;
+        }
+        let (number, found) = (self.policy.kept(), self.policy.trials() > 0);
+        let by = if found { Some(By::Here) } else { self.began_by };
+        let why = match self.policy.fixed() {
+            Some(fixed) => format!("FI_RUSTMX_TCP_LANES={fixed}"),
+            None if by.is_none() => "too few long messages were sent at a time to know whether more connections carry more".into(),
+            None => rates(&self.policy.rates()),
+        };
+        sums.tell(&why.clone(), Tale { about: "lanes", on: number > 1, connections: 1, why, link, by, number: Some(number) });
+    }
+
     /// Bytes of memory, and system resources, are given back.
     fn forget(&mut self) {
         self.lanes.drain(..).for_each(|lane| lane.carrier.let_go());
@@ -247,12 +290,28 @@ impl Bundle {
     }
 }
 
+/// What carried how much, in words: connections, and what arrived by so many.
+fn rates(rates: &[f64]) -> String {
+    // A thousand million bytes a second are one a nanosecond.
+    let known = rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+    let each: Vec<String> = known.map(|(less, rate)| format!("{:.0} MB/s by {}", 1e3 * rate, less + 1)).collect();
+    if each.is_empty() { "that many carried most".into() } else { format!("{} of them together", each.join(", ")) }
+}
+
 /// The first connection of a pair.
 impl Connection {
     /// Sends a part in pieces, if it is for that. Whether it does.
     pub(super) fn stripe(&self, halves: &mut Halves, bulk: &Bulk<'_>) -> bool {
-        if !halves.bundle.as_mut().is_some_and(|bundle| bundle.take(bulk)) {
+        let Some(bundle) = halves.bundle.as_mut() else { return false };
+        if !bundle.take(bulk) {
             return false;
+        }
+        if bundle.is_to_look_up()
+            && let Some((known, by)) = self.lesson().lanes
+        {
+            bundle.began_by = Some(by);
+            let now = bundle.meter.now();
+            bundle.policy.begin_with(&known, now);
         }
         self.hand_out(halves);
         true
