@@ -43,20 +43,32 @@ fn heard(text: &str) {
     assert!(text.contains("profile.toml is not used: there is no such file"), "{text}");
 }
 
-/// `count` messages of `n` bytes from one to the other, some at a time.
-fn sends(from: &mut Node, to: &mut Node, n: usize, count: usize) {
+/// Bytes of a message, and how many: such that leave alone, and such that leave in pieces.
+const LONG: [usize; 2] = [200_000, 120];
+const LONGER: [usize; 2] = [2 << 20, 300];
+
+fn never(_: &Stats) -> bool {
+    false
+}
+
+/// `count` messages of `n` bytes from one to the other, some at a time, or fewer if the sender has done `enough`.
+fn sends(from: &mut Node, to: &mut Node, [n, count]: [usize; 2], enough: fn(&Stats) -> bool) {
     const WINDOW: usize = 6;
     let name = from.knows(to);
     let mut out: Vec<Vec<u8>> = (0..WINDOW).map(|i| pattern(n, i)).collect();
     let mut into = vec![vec![0u8; n]; WINDOW];
     let until = Deadline::new(60);
-    for _ in (0..count).step_by(WINDOW) {
-        for at in 0..WINDOW {
+    for done_before in (0..count).step_by(WINDOW) {
+        let window = WINDOW.min(count - done_before);
+        if enough(&from.stats()) {
+            return;
+        }
+        for at in 0..window {
             to.recv(Want::tag(1).ctx(at), &mut into[at]).expect("recv");
         }
         let (mut sent, mut done) = (0, 0);
-        while done < 2 * WINDOW {
-            if sent < WINDOW && from.send(Msg::new(name, 1).ctx(sent), &mut out[sent]).is_ok() {
+        while done < 2 * window {
+            if sent < window && from.send(Msg::new(name, 1).ctx(sent), &mut out[sent]).is_ok() {
                 sent += 1;
             }
             for event in from.poll().into_iter().chain(to.poll()) {
@@ -65,15 +77,15 @@ fn sends(from: &mut Node, to: &mut Node, n: usize, count: usize) {
             }
             until.check(|| format!("{sent} sent, {done} done: {:?}", from.stats()));
         }
-        assert!(into == out);
+        assert!(into[..window] == out[..window]);
     }
 }
 
 /// A job of two, of which one sends: what it did, and what it tells.
-fn job(config: &Config, n: usize, count: usize) -> (Stats, String) {
+fn job(config: &Config, size: [usize; 2], enough: fn(&Stats) -> bool) -> (Stats, String) {
     let [profiles, others] = [(); 2].map(|()| Arc::new(Profiles::new(heard)));
     let (mut a, mut b) = (node(config, &profiles), node(&Config { learn: 1, ..config.clone() }, &others));
-    sends(&mut a, &mut b, n, count);
+    sends(&mut a, &mut b, size, enough);
     let told = a.domain.ep_history(a.ep, Telling::All).expect("told");
     (a.stats(), told)
 }
@@ -105,7 +117,7 @@ fn the_second_job_begins_where_the_first_one_ended() {
     let Some(link) = link() else { return };
     let directory = directory("second");
     let config = config(&directory);
-    let (stats, told) = job(&config, 200_000, 120);
+    let (stats, told) = job(&config, LONG, never);
     if stats.zerocopy == 0 {
         return println!("skipped: this kernel sends nothing without a copy");
     }
@@ -118,13 +130,13 @@ fn the_second_job_begins_where_the_first_one_ended() {
     let found = known(&config, &link).and_then(|lesson| lesson.copies).expect("kept");
     assert!(found.0.copied && found.1 == By::Job(today()), "{found:?}");
 
-    let (stats, told) = job(&config, 200_000, 120);
+    let (stats, told) = job(&config, LONG, never);
     assert_eq!((stats.zerocopy, stats.zerocopy_registered), (0, 0), "it need not try that again");
     let said = line(&told, "zero-copy send:");
     assert!(said.ends_with(&format!("; learned on {} by an earlier job", date(today()))), "{said}");
 
     for config in [Config { learn: 1, ..config.clone() }, Config { profile: ProfileChoice::Off, ..config.clone() }] {
-        let (stats, told) = job(&config, 200_000, 120);
+        let (stats, told) = job(&config, LONG, never);
         assert!(stats.zerocopy > 0 && !told.contains("by an earlier job"), "{told}");
     }
     std::fs::remove_dir_all(&directory).expect("removed");
@@ -139,7 +151,7 @@ fn the_second_peer_begins_where_the_first_one_is() {
     let [profiles, others] = [(); 2].map(|()| Arc::new(Profiles::off()));
     let mut a = node(&config, &profiles);
     let (mut b, mut c) = (node(&config, &others), node(&config, &others));
-    sends(&mut a, &mut b, 200_000, 120);
+    sends(&mut a, &mut b, LONG, never);
     let lessons = profiles.lessons(&config, &Log::silent()).expect("they pass from connection to connection").clone();
     let until = Deadline::new(20);
     // It is written down when connections are looked after.
@@ -152,7 +164,7 @@ fn the_second_peer_begins_where_the_first_one_is() {
     if before == 0 {
         return println!("skipped: this kernel sends nothing without a copy");
     }
-    sends(&mut a, &mut c, 200_000, 120);
+    sends(&mut a, &mut c, LONG, never);
     assert_eq!(a.stats().zerocopy, before, "it need not try that again");
     let told = a.domain.ep_history(a.ep, Telling::Json).expect("told");
     assert!(told.contains("\"about\":\"zero-copy send\",\"on\":false,\"connections\":2,"), "{told}");
@@ -181,7 +193,7 @@ fn as_many_connections_as_paid_before() {
     };
     let day = date(today() - 3);
     std::fs::write(directory.join("profile.links.toml"), text(3, &day)).expect("written");
-    let (stats, told) = job(&config, 2 << 20, 6);
+    let (stats, told) = job(&config, LONGER, |stats| stats.lanes == 2);
     assert_eq!(stats.lanes, 2, "{told}");
     let said = line(&told, "lanes:");
     let wanted = format!(
@@ -189,15 +201,15 @@ fn as_many_connections_as_paid_before() {
     );
     assert!(said.contains(&wanted), "{said}");
     // What is too little does not open any.
-    let (stats, _) = job(&config, 600_000, 3);
+    let (stats, _) = job(&config, [524_288, 5], never);
     assert_eq!(stats.lanes, 0);
     // What the user says counts.
-    let (stats, told) = job(&Config { tcp_lanes: 2, ..config.clone() }, 2 << 20, 6);
+    let (stats, told) = job(&Config { tcp_lanes: 2, ..config.clone() }, LONGER, |stats| stats.lanes == 1);
     assert_eq!(stats.lanes, 1);
     assert!(line(&told, "lanes:").contains("FI_RUSTMX_TCP_LANES=2"), "{told}");
     // It is too old to be believed.
     std::fs::write(directory.join("profile.links.toml"), text(3, &date(today() - 100))).expect("written");
-    let (_, told) = job(&config, 2 << 20, 6);
+    let (_, told) = job(&config, LONGER, never);
     assert!(!told.contains("by an earlier job"), "{told}");
     std::fs::remove_dir_all(&directory).expect("removed");
 }
@@ -214,7 +226,7 @@ fn peers_of_this_host_teach_nothing() {
         Node::enabled(domain, attr())
     };
     let (mut a, mut b) = (open(), open());
-    sends(&mut a, &mut b, 2 << 20, 12);
+    sends(&mut a, &mut b, LONGER, never);
     let told = a.domain.ep_history(a.ep, Telling::All).expect("told");
     assert!(line(&told, "lanes:").contains("both ends are on this host"), "{told}");
     drop((a, b));

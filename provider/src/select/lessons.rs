@@ -152,11 +152,6 @@ impl Learned {
         Learned { standing, lessons, kept: Mutex::default() }
     }
 
-    /// What became of looking for it.
-    pub fn standing(&self) -> &Standing {
-        &self.standing
-    }
-
     /// The book.
     pub fn lessons(&self) -> &Arc<Lessons> {
         &self.lessons

@@ -239,9 +239,9 @@ impl Profiles {
         self.learned.get_or_init(begin).as_ref()
     }
 
-    /// What became of looking for what earlier jobs found, if anybody looked.
-    pub fn of_jobs(&self) -> Option<&lessons::Standing> {
-        self.learned.get()?.as_ref().map(Learned::standing)
+    /// The same, if somebody asked before: nothing is read.
+    pub fn lessons_so_far(&self) -> Option<&Arc<Lessons>> {
+        self.learned.get()?.as_ref().map(Learned::lessons)
     }
 
     /// Keeps for later jobs what this one found out by now. Off the data path: reads and writes a small file, if there is something new.

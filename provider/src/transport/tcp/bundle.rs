@@ -5,24 +5,21 @@
 
 use super::Bulk;
 use super::connection::{Connection, Halves, Read};
-use super::lane::token_of;
 use super::lane::{Lane, Seen, Stand};
 use super::lanes::Policy;
 use super::lessons::{By, Lanes};
 use super::meter::{MUCH, Meter};
 use super::outgoing::Outgoing;
-use super::zerocopy::{Sums, ZeroCopy};
+use super::zerocopy::Sums;
 use crate::error::Error;
 use crate::mem::user::UserIov;
 use crate::sys::{host, tcp};
 use crate::transport::Tale;
-use crate::wire::hello::Hello;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use zerocopy::IntoBytes;
+use std::sync::Arc;
 
 /// Bytes of a piece: long beside what a frame costs, short beside what is in flight.
 pub(super) const PIECE: usize = 256 << 10;
@@ -277,7 +274,7 @@ impl Bundle {
         let why = match self.policy.fixed() {
             Some(fixed) => format!("FI_RUSTMX_TCP_LANES={fixed}"),
             None if by.is_none() => "too few long messages were sent at a time to know whether more connections carry more".into(),
-            None => rates(&self.policy.rates()),
+            None => Lanes { number, rates: self.policy.rates() }.to_string(),
         };
         sums.tell(&why.clone(), Tale { about: "lanes", on: number > 1, connections: 1, why, link, by, number: Some(number) });
     }
@@ -288,14 +285,6 @@ impl Bundle {
         self.parts.clear();
         self.open.clear();
     }
-}
-
-/// What carried how much, in words: connections, and what arrived by so many.
-fn rates(rates: &[f64]) -> String {
-    // A thousand million bytes a second are one a nanosecond.
-    let known = rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
-    let each: Vec<String> = known.map(|(less, rate)| format!("{:.0} MB/s by {}", 1e3 * rate, less + 1)).collect();
-    if each.is_empty() { "that many carried most".into() } else { format!("{} of them together", each.join(", ")) }
 }
 
 /// The first connection of a pair.
@@ -477,73 +466,5 @@ impl Connection {
         let token = host::random() | 1;
         self.office().tokens.lock().insert(token, self.slot());
         token
-    }
-}
-
-/// What carries a lane.
-impl Connection {
-    fn serve(&self, first: &Arc<Connection>) {
-        let _ = self.first.set(Arc::downgrade(first));
-    }
-
-    /// The connection that it is a lane of, if it is one.
-    pub(super) fn first(&self) -> Option<Arc<Connection>> {
-        self.first.get().and_then(Weak::upgrade)
-    }
-
-    /// Somebody is to look when it is connected.
-    fn await_connection(&self) {
-        self.await_room(&mut self.halves.lock(), true);
-    }
-
-    /// Says hello, once the key is proved.
-    pub(super) fn greet_lane(&self, token: u64) {
-        let mut halves = self.halves.lock();
-        halves.outgoing.say(Hello::lane(token).as_bytes());
-        halves.outgoing.become_lane();
-        self.await_room(&mut halves, false);
-        self.send(&mut halves, false);
-    }
-
-    /// Whether the other side has said hello, too; `None`: not yet.
-    pub(super) fn hear_lane(&self, token: u64) -> Option<bool> {
-        let mut halves = self.halves.lock();
-        if !self.prove(&mut halves) || halves.ended.is_some() {
-            return halves.ended.map(|_| false);
-        }
-        match halves.incoming.hello(self.stream()) {
-            Ok(bytes) => bytes.map(|bytes| token_of(&bytes) == Some(token)),
-            Err(_) => Some(false),
-        }
-    }
-
-    fn post_piece(&self, bulk: Bulk<'_>) {
-        let mut halves = self.halves.lock();
-        self.office().striped.fetch_add(bulk.len as u64, Ordering::Relaxed);
-        halves.outgoing.post(bulk, true);
-        if !halves.outgoing.blocked {
-            self.send(&mut halves, false);
-        }
-    }
-
-    /// Messages of which a piece has left.
-    fn take_pieces(&self, left: &mut Vec<u32>) -> Result<(), Error> {
-        let mut halves = self.halves.lock();
-        left.extend(halves.outgoing.pieces.drain(..));
-        halves.ended.map_or(Ok(()), Err)
-    }
-
-    fn posted(&self) -> usize {
-        self.halves.lock().outgoing.posted()
-    }
-
-    /// Bytes that have not arrived.
-    fn flying(&self) -> usize {
-        self.posted() + tcp::unacknowledged(self.stream().fd())
-    }
-
-    fn let_go(&self) {
-        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::never());
-        tcp::finish(self.stream().fd());
     }
 }

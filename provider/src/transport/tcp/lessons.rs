@@ -11,6 +11,7 @@ use crate::sys::links::Link;
 use crate::sys::tcp::{self, Health};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -42,6 +43,36 @@ pub struct Copies {
     pub copied: bool,
     /// Nanoseconds for a KiB, by [size](SIZES) and [way](WAYS); 0: not measured.
     pub costs: [[f64; WAYS]; SIZES.len()],
+}
+
+/// What carried how much, in words.
+impl fmt::Display for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A thousand million bytes a second are one a nanosecond.
+        let known = self.rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+        let each: Vec<String> = known.map(|(less, rate)| format!("{:.0} MB/s by {}", 1e3 * rate, less + 1)).collect();
+        match each.is_empty() {
+            true => f.write_str("that many carried most"),
+            false => write!(f, "{} of them together", each.join(", ")),
+        }
+    }
+}
+
+/// The same of ways of payload.
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.copied {
+            return f.write_str("the kernel copied all the same what was sent without a copy");
+        }
+        let ways = ["with a copy", "without one", "out of registered buffers"];
+        let class = |(from, costs): (&usize, &[f64; WAYS])| {
+            let known = ways.iter().zip(costs).filter(|(_, cost)| **cost > 0.0);
+            let each: Vec<String> = known.map(|(way, cost)| format!("{cost:.0} {way}")).collect();
+            (!each.is_empty()).then(|| format!("from {from} bytes on {}", each.join(", ")))
+        };
+        let all: Vec<String> = SIZES.iter().zip(&self.costs).filter_map(class).collect();
+        write!(f, "nanoseconds of the sender's for a KiB: {}", all.join("; "))
+    }
 }
 
 /// Who found something out.
@@ -104,7 +135,8 @@ impl Lessons {
         if stream.is_near() {
             return None;
         }
-        let own = tcp::own_address(stream.fd()).ok()?.ip();
+        // A listener of IPv6 takes calls over IPv4, too.
+        let own = tcp::own_address(stream.fd()).ok()?.ip().to_canonical();
         self.0.lock().names.entry(own).or_insert_with(|| Some(Link::of_address(own)?.to_string().into())).clone()
     }
 

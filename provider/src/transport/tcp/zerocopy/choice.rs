@@ -6,6 +6,7 @@
 //! ways are tried, few times and ever more seldom; the notices say whether it copied. What other connections of the same link found is taken for what was seen here
 //! ([`Choice::from_others`]), until this connection has as many samples of its own.
 
+use super::samples::Samples;
 use crate::transport::tcp::lessons::{self, By, Copies};
 use std::fmt;
 
@@ -13,8 +14,6 @@ use std::fmt;
 pub(in super::super) const CLASSES: [usize; 3] = [LEAST, 128 << 10, 512 << 10];
 /// Shorter payload is always copied: pinning some pages costs what copying them does.
 pub(super) const LEAST: usize = 32 << 10;
-/// Samples of each way: the middle one counts.
-const SAMPLES: usize = 7;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.
 const LOOK: u32 = 8;
 /// Trials in a row of a way that is not used: as many as move the middle.
@@ -101,43 +100,6 @@ impl fmt::Display for Verdict {
             }
             Verdict::Refused(Refusal::Memory) => "the kernel cannot pin the memory that the messages are in",
         })
-    }
-}
-
-/// The last costs of one way, in nanoseconds for a KiB; without a copy with what the notice took.
-#[derive(Clone, Copy, Default)]
-struct Samples {
-    last: [f64; SAMPLES],
-    count: usize,
-    /// Of these what others saw.
-    others: usize,
-}
-
-impl Samples {
-    /// What others saw.
-    fn from_others(cost: f64) -> Samples {
-        Samples { last: [cost; SAMPLES], count: SAMPLES, others: SAMPLES }
-    }
-
-    /// The middle one, if all were seen here.
-    fn own_cost(&self) -> Option<f64> {
-        self.cost().filter(|_| self.count - self.others >= SAMPLES)
-    }
-
-    fn add(&mut self, cost: f64) {
-        self.last[self.count % SAMPLES] = cost;
-        self.count += 1;
-    }
-
-    fn are_enough(&self) -> bool {
-        self.count >= SAMPLES
-    }
-
-    /// The middle one, once there are enough.
-    fn cost(&self) -> Option<f64> {
-        let mut sorted = self.last;
-        sorted.sort_by(f64::total_cmp);
-        self.are_enough().then_some(sorted[SAMPLES / 2])
     }
 }
 

@@ -10,6 +10,7 @@ mod desk;
 mod loans;
 #[cfg(test)]
 mod memory_tests;
+mod samples;
 mod tales;
 #[cfg(test)]
 mod tests;
