@@ -223,7 +223,9 @@ fn a_profile_makes_the_table() {
         }
     }
     let key = Key::here(&rustmx::Config::on(rustmx::sys::processor::here()));
-    Profile { key, kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() }.save(&file).expect("saved");
+    Profile { key, best: Vec::new(), kernel_copies: true, handover_ns: 100.0, model, links: Vec::new() }
+        .save(&file)
+        .expect("saved");
     let program = build("messages", "profile", &["-lfabric"]);
     let mut command = stock(&program);
     let shown = text(&run(command.env("FI_RUSTMX_PROFILE", &file).env("FI_LOG_LEVEL", "info"), LIMIT));

@@ -93,13 +93,13 @@ impl Bench {
         bench.heap = places.iter().all(|place| place.ends_with("heap"));
         bench.first.ask(&format!("other {}", places[1]))?;
         bench.second.ask(&format!("other {}", places[0]))?;
-        let lanes = Lane::all().map(Lane::name).collect::<Vec<_>>().join(" ");
+        let lanes = Lane::of_tables().map(Lane::name).collect::<Vec<_>>().join(" ");
         let names = bench.first.ask(&format!("lanes {lanes}"))?;
         let others = bench.second.ask(&format!("lanes {lanes}"))?;
         bench.first.ask(&format!("peers {others}"))?;
         bench.second.ask(&format!("peers {names}"))?;
         // First contact; what goes before it is answered goes as it can.
-        for lane in Lane::all() {
+        for lane in Lane::of_tables() {
             bench.cell(lane, 1, 3, PLAIN)?;
         }
         Ok(bench)
@@ -168,12 +168,13 @@ fn tasks(asked: &Asked, config: &Config, kernel: &explain::Kernel, heap: bool) -
         _ if size > longest(lane, config) || !(asked.wanted)(lane, kind, size) => false,
         Lane::Only(way) if way.needs_loan() => kind.memory == Memory::Exported && size > INJECT_MAX && config.lend != 2,
         Lane::Only(way) => copies || !way.needs_kernel(),
+        Lane::Striped(_) | Lane::Uncopied => false,
         Lane::Chosen => true,
     };
     let mut tasks = Vec::new();
     for &size in asked.sizes {
         for &kind in asked.kinds.iter().filter(|k| heap || k.memory == Memory::Private) {
-            let lanes = Lane::all().filter(|lane| possible(*lane, kind, size)).map(Some);
+            let lanes = Lane::of_tables().filter(|lane| possible(*lane, kind, size)).map(Some);
             let limit = asked.limits_from.is_some_and(|from| size >= from) && (both || kind.memory == Memory::Exported);
             tasks.extend(lanes.chain(limit.then_some(None)).map(|lane| Task { lane, size, kind }));
         }

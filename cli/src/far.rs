@@ -5,6 +5,7 @@ use crate::report::time;
 use rustmx::Config;
 use rustmx::domain::Told;
 use rustmx::select::Selection;
+use rustmx::select::lessons::{self, Entry, said};
 use rustmx::select::model::Model;
 use rustmx::select::network::{FarTable, RowCost, tables};
 use rustmx::select::profile::Standing;
@@ -89,6 +90,53 @@ struct Address {
     why: String,
 }
 
+/// What earlier jobs found out about a link.
+#[derive(Serialize)]
+struct Learned {
+    link: String,
+    /// By how many connections long messages go.
+    lanes: Option<usize>,
+    /// Whether the kernel copied what was sent without a copy.
+    copied: Option<bool>,
+    round_trip_us: Option<u32>,
+    /// All of it, with figures and when that was, in words.
+    says: Vec<String>,
+}
+
+impl From<&Entry> for Learned {
+    fn from(entry: &Entry) -> Learned {
+        let Entry { link, lesson, .. } = entry;
+        let lanes = lesson.lanes.map(|(lanes, by)| format!("lanes: {}: {lanes}; {}", lanes.number, said(by)));
+        let copies = lesson.copies.map(|(copies, by)| format!("zero-copy send: {copies}; {}", said(by)));
+        let round_trip = lesson.round_trip.map(|(us, by)| format!("the shortest round trip took {us} us; {}", said(by)));
+        Learned {
+            link: link.clone(),
+            lanes: lesson.lanes.map(|(lanes, _)| lanes.number),
+            copied: lesson.copies.map(|(copies, _)| copies.copied),
+            round_trip_us: lesson.round_trip.map(|(us, _)| us),
+            says: [lanes, copies, round_trip].into_iter().flatten().collect(),
+        }
+    }
+}
+
+/// What earlier jobs found out, and where that is kept.
+#[derive(Serialize)]
+struct OfJobs {
+    says: String,
+    links: Vec<Learned>,
+}
+
+impl OfJobs {
+    fn of(config: &Config) -> OfJobs {
+        let standing = lessons::Standing::look(config);
+        let links = match &standing {
+            lessons::Standing::InForce(_, entries) => entries.iter().map(Learned::from).collect(),
+            _ => Vec::new(),
+        };
+        OfJobs { says: standing.says().1, links }
+    }
+}
+
 /// All that decides how messages to other hosts go.
 #[derive(Serialize)]
 pub(crate) struct Network {
@@ -96,13 +144,16 @@ pub(crate) struct Network {
     /// Why there are none.
     unreachable: Option<String>,
     tables: Vec<Table>,
+    /// By how many connections, and whether without a copy.
+    learned: OfJobs,
 }
 
 impl Network {
     /// Of a configuration and the profile in force, if one is. Opens an endpoint to see where it is reached.
     pub fn of(config: &Config, standing: &Standing) -> Network {
         if config.tcp == 0 {
-            return Network { addresses: Vec::new(), unreachable: Some("FI_RUSTMX_TCP=no".into()), tables: Vec::new() };
+            let (unreachable, learned) = (Some("FI_RUSTMX_TCP=no".into()), OfJobs::of(config));
+            return Network { addresses: Vec::new(), unreachable, tables: Vec::new(), learned };
         }
         let all = tables(config, standing);
         let table = |table: &FarTable| {
@@ -115,7 +166,8 @@ impl Network {
         };
         let address = |Told { ip, interface, why, .. }| Address { ip: ip.to_string(), interface, why };
         let unreachable = told.is_empty().then_some(why);
-        Network { addresses: told.into_iter().map(address).collect(), unreachable, tables: all.iter().map(table).collect() }
+        let (addresses, tables) = (told.into_iter().map(address).collect(), all.iter().map(table).collect());
+        Network { addresses, unreachable, tables, learned: OfJobs::of(config) }
     }
 }
 
@@ -136,6 +188,11 @@ impl fmt::Display for Network {
                 None => {}
             }
             write!(out, "{table}")?;
+        }
+        writeln!(out, "  {}", self.learned.says)?;
+        for Learned { link, says, .. } in &self.learned.links {
+            writeln!(out, "  by {link}:")?;
+            says.iter().try_for_each(|what| writeln!(out, "    {what}"))?;
         }
         Ok(())
     }

@@ -9,8 +9,12 @@ use serde::{Serialize, Serializer};
 /// By what messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// By one way, which is forced.
+    /// By one way, which is forced; to other hosts by one connection, with a copy, unless the user says otherwise.
     Only(Way),
+    /// From buffer to buffer by so many connections.
+    Striped(u8),
+    /// The same by one, without a copy by the sender's kernel.
+    Uncopied,
     /// As the provider chooses.
     Chosen,
 }
@@ -19,15 +23,35 @@ pub(crate) enum Lane {
 pub(crate) const WAYS: [Way; Way::CARRIERS.len()] = Way::CARRIERS;
 
 impl Lane {
+    /// How messages to other hosts can go from buffer to buffer beside the usual way. No rows of a table: it is decided below, by what is measured in the job.
+    pub const BESIDE: [Lane; 3] = [Lane::Striped(2), Lane::Striped(4), Lane::Uncopied];
+
     /// All ways, and the choice among them.
     pub fn all() -> impl Iterator<Item = Lane> {
-        WAYS.into_iter().map(Lane::Only).chain([Lane::Chosen])
+        WAYS.into_iter().map(Lane::Only).chain(Lane::BESIDE).chain([Lane::Chosen])
+    }
+
+    /// Those that a table chooses among, and its choice.
+    pub fn of_tables() -> impl Iterator<Item = Lane> {
+        Lane::all().filter(|lane| !Lane::BESIDE.contains(lane))
+    }
+
+    /// The shortest message of which it is worth knowing what it takes so: shorter ones go as usual.
+    pub fn from(self) -> usize {
+        match self {
+            Lane::Striped(_) => 512 << 10,
+            Lane::Uncopied => 32 << 10,
+            _ => 0,
+        }
     }
 
     /// In one word.
     pub fn name(self) -> &'static str {
         match self {
             Lane::Only(way) => way.name(),
+            Lane::Striped(2) => "2-lanes",
+            Lane::Striped(_) => "4-lanes",
+            Lane::Uncopied => "zerocopy",
             Lane::Chosen => "chosen",
         }
     }
@@ -40,7 +64,17 @@ impl Lane {
     /// The configuration that makes an endpoint send by it.
     pub fn config(self, config: &Config) -> Config {
         match self {
-            Lane::Only(way) => Config { protocol: Forced::only(way), cma: 0, ..config.clone() },
+            Lane::Only(way) => {
+                let one = |name, unsaid, said| if config.says(name) { said } else { unsaid };
+                let tcp_lanes = one("tcp_lanes", 1, config.tcp_lanes);
+                let tcp_zerocopy = one("tcp_zerocopy", 2, config.tcp_zerocopy);
+                Config { protocol: Forced::only(way), cma: 0, tcp_lanes, tcp_zerocopy, ..config.clone() }
+            }
+            Lane::Striped(number) => {
+                let (protocol, tcp_lanes) = (Forced::only(Way::Stream), number.into());
+                Config { protocol, tcp_lanes, tcp_zerocopy: 2, ..config.clone() }
+            }
+            Lane::Uncopied => Config { protocol: Forced::only(Way::Stream), tcp_lanes: 1, tcp_zerocopy: 1, ..config.clone() },
             Lane::Chosen => config.clone(),
         }
     }
@@ -51,7 +85,7 @@ impl Lane {
             Lane::Chosen => stats.sent,
             Lane::Only(Way::Inline) => stats.inline,
             Lane::Only(Way::Eager) => stats.eager,
-            Lane::Only(Way::Stream) => stats.stream,
+            Lane::Only(Way::Stream) | Lane::Striped(_) | Lane::Uncopied => stats.stream,
             Lane::Only(way) if way.needs_loan() => stats.mapped,
             Lane::Only(_) => stats.syscall,
         }
@@ -152,6 +186,11 @@ mod tests {
         assert!(State::ALL.iter().all(|s| State::named(s.name()) == Some(*s)) && State::named("warm").is_none());
         let config = Config::default();
         assert_eq!(Lane::Chosen.config(&config), config);
+        for lane in Lane::BESIDE {
+            let made = lane.config(&config);
+            assert_eq!((made.protocol.to_string().as_str(), made.tcp_lanes > 1), ("stream", matches!(lane, Lane::Striped(_))));
+        }
+        assert_eq!(Lane::of_tables().count() + Lane::BESIDE.len(), Lane::all().count());
         assert_eq!(Lane::Only(Way::MappedShared).config(&config).protocol.to_string(), "mapped-shared");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn longest_record(config: &Config) -> usize {
 
 #[derive(Clone, Copy)]
 enum Task {
-    Message(Way, State),
+    Message(Lane, State),
     Chosen(State),
     /// Plain sockets.
     Plain,
@@ -77,8 +77,8 @@ impl Bench {
         bench.first.ask(&format!("far {} {longest} {here}", cores[0]))?;
         let core = if asked.to.is_some() { "-".into() } else { cores[1].to_string() };
         bench.second.ask(&format!("far {core} {longest} {there}"))?;
-        let lanes = [Lane::Only(WAYS[0]), Lane::Only(WAYS[1]), Lane::Only(WAYS[2]), Lane::Chosen];
-        let words = lanes.map(Lane::name).join(" ");
+        let lanes: Vec<Lane> = WAYS.into_iter().map(Lane::Only).chain(Lane::BESIDE).chain([Lane::Chosen]).collect();
+        let words = lanes.iter().map(|lane| lane.name()).collect::<Vec<_>>().join(" ");
         let names = bench.first.ask(&format!("lanes {words}"))?;
         let others = bench.second.ask(&format!("lanes {words}"))?;
         bench.first.ask(&format!("peers {others}"))?;
@@ -87,6 +87,12 @@ impl Bench {
         bench.first.ask(&format!("raw {there} {port}"))?;
         for lane in lanes {
             bench.cell(lane, 1, 3, State::Reused)?;
+            // Further connections are made while long messages go by the first.
+            if let Lane::Striped(_) = lane
+                && longest >= lane.from()
+            {
+                bench.cell(lane, lane.from(), 20, State::Reused)?;
+            }
         }
         let link = Link::to(there, 0).ok_or_else(|| format!("no interface leads to {there}"))?;
         Ok((bench, link, asked.to.map(str::to_owned)))
@@ -130,7 +136,9 @@ fn tasks(asked: &Asked, config: &Config) -> Vec<(Task, usize)> {
     let mut tasks = Vec::new();
     for &size in asked.sizes {
         for &state in asked.states {
-            tasks.extend(WAYS.into_iter().filter(|w| carries(*w, size)).map(|w| (Task::Message(w, state), size)));
+            let ways = WAYS.into_iter().filter(|w| carries(*w, size)).map(Lane::Only);
+            let beside = Lane::BESIDE.into_iter().filter(|lane| size >= lane.from());
+            tasks.extend(ways.chain(beside).map(|lane| (Task::Message(lane, state), size)));
             tasks.extend(asked.all.then_some((Task::Chosen(state), size)));
         }
         tasks.extend(asked.all.then_some((Task::Plain, size)));
@@ -164,10 +172,10 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let bar = progress((asked.rounds * tasks.len()) as u64);
     let mut took: Vec<Vec<f64>> = vec![Vec::new(); tasks.len()];
     let (mut empty_ns, mut plain_ns) = (Vec::new(), Vec::new());
-    let wanted = RATES
-        .iter()
-        .filter(|_| asked.all)
-        .flat_map(|size| [(Lane::Chosen.name(), *size, Vec::new()), (LIMIT, *size, Vec::new())]);
+    let wanted = RATES.iter().filter(|_| asked.all).flat_map(|size| {
+        let beside = Lane::BESIDE.into_iter().filter(|lane| *size >= lane.from()).map(Lane::name);
+        [Lane::Chosen.name(), LIMIT].into_iter().chain(beside).map(|name| (name, *size, Vec::new()))
+    });
     let mut flows: Rates = wanted.collect();
     let begun = Instant::now();
     for number in 1..=asked.rounds {
@@ -185,7 +193,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
             let (task, size) = tasks[i];
             let times = bench.times(size);
             let ns = match task {
-                Task::Message(way, state) => bench.cell(Lane::Only(way), size, times, state)? - empty,
+                Task::Message(lane, state) => bench.cell(lane, size, times, state)? - empty,
                 Task::Chosen(state) => bench.cell(Lane::Chosen, size, times, state)? - empty,
                 Task::Plain => bench.plain(size, 1, times)? - plain,
             };
@@ -204,7 +212,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
             Cell { kind, way, size: *size, median_ns, spread, rounds_ns: rounds_ns.clone() }
         };
         match task {
-            Task::Message(way, state) => cells.push(cell(way.name(), *state)),
+            Task::Message(lane, state) => cells.push(cell(lane.name(), *state)),
             Task::Chosen(state) => cells.push(cell(Lane::Chosen.name(), *state)),
             // It is the same whatever becomes of a source that it does not look at.
             Task::Plain => limits.extend(asked.states.iter().map(|state| cell(LIMIT, *state))),

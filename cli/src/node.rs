@@ -148,8 +148,8 @@ impl Node {
     }
 
     fn with_log(config: &Config, profile: bool, log: Log) -> Result<Node, Error> {
-        // A poll that gives its core away would measure the scheduler.
-        let config = Config { yield_when_idle: 1, explain: 0, stats: 0, ..config.clone() };
+        // A poll that gives its core away would measure the scheduler. What is measured here is no job from which others are to learn, nor did it.
+        let config = Config { yield_when_idle: 1, explain: 0, stats: 0, learn: 1, ..config.clone() };
         let profiles = if profile { Profiles::new(|_| {}) } else { Profiles::off() };
         let mut domain = Domain::new(Arc::new(config), log).with_profiles(Arc::new(profiles));
         let cq = domain.cq_open();

@@ -3,8 +3,8 @@
 use crate::Failure;
 use crate::figures::Regret;
 use crate::kind::{Kind, Lane};
-use crate::report::{basics, best, limit_in_words, percent, step, time};
-use crate::results::{Cell, LIMIT, LinkRun, Results};
+use crate::report::{basics, best, limit_in_words, percent, step, time, who};
+use crate::results::{Cell, LinkRun, Results};
 use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
 use plotters_backend::{BackendCoord, DrawingErrorKind};
@@ -144,7 +144,7 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
 fn link(out: &mut String, run: &LinkRun) {
     out.push_str("<h2>Many messages under way</h2>\n<table>\n<tr><th>size</th><th>by</th><th>GB/s</th><th>spread</th></tr>\n");
     for r in &run.rates {
-        let who = if r.way == LIMIT { "plain sockets" } else { "the provider" };
+        let who = who(r.way);
         let (size, spread) = (show_bytes(r.size as u64), percent(r.spread));
         let _ = writeln!(out, "<tr><td>{size}</td><td>{who}</td><td>{:.2}</td><td>{spread}</td></tr>", r.gb_s);
     }

@@ -1,7 +1,7 @@
 //! The results of `rustmx compare` as text for people.
 
 use crate::figures::{Regret, Step, median};
-use crate::kind::{Kind, WAYS};
+use crate::kind::{Kind, Lane, WAYS};
 use crate::results::{Cell, LIMIT, LinkRun, Results};
 use rustmx::config::show_bytes;
 use std::fmt::Write;
@@ -70,6 +70,15 @@ pub(crate) fn limit_in_words(results: &Results) -> &'static str {
     }
 }
 
+/// Who carried many messages at a time.
+pub(crate) fn who(way: &str) -> &str {
+    match way {
+        LIMIT => "plain sockets",
+        way if way == Lane::Chosen.name() => "the provider",
+        way => way,
+    }
+}
+
 /// The rates of a link, and what it costs in four numbers.
 fn link(out: &mut String, run: &LinkRun) {
     if let Some(c) = &run.costs {
@@ -82,7 +91,7 @@ fn link(out: &mut String, run: &LinkRun) {
     }
     for r in &run.rates {
         let (size, spread) = (show_bytes(r.size as u64), percent(r.spread));
-        let who = if r.way == LIMIT { "plain sockets" } else { "the provider" };
+        let who = who(r.way);
         let _ = writeln!(out, "  {who:<14} {size:>6}, many under way: {:.2} GB/s ± {spread}", r.gb_s);
     }
 }

@@ -209,7 +209,7 @@ impl Results {
 
     /// Finds what a rule costs that names a lane for each size. One of which no lane could be measured costs nobody knows what.
     pub fn find_regret(&mut self, kind: Kind, rule: impl Into<String>, choose: impl Fn(usize) -> Lane) {
-        let lanes: Vec<Lane> = Lane::all().collect();
+        let lanes: Vec<Lane> = Lane::of_tables().collect();
         let series: Vec<Series> = lanes.iter().map(|l| self.series(kind, l.name())).collect();
         let all: Vec<&Series> = series.iter().collect();
         let regret = regret(&all, |size| lanes.iter().position(|l| *l == choose(size)));

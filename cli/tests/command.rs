@@ -317,13 +317,21 @@ fn ways_to_other_hosts_are_compared_with_plain_sockets() {
     let run_of = &all["network"];
     assert!(run_of["link"].as_str().is_some_and(|link| link.starts_with("lo")) && run_of["peer"].is_null(), "{run_of}");
     let rates = run_of["rates"].as_array().expect("rates");
-    assert!(rates.len() == 8 && rates.iter().all(|r| r["gb_s"].as_f64() > Some(0.0)), "{rates:?}");
+    assert!(rates.len() == 12 && rates.iter().all(|r| r["gb_s"].as_f64() > Some(0.0)), "{rates:?}");
     let rules = all["regret"].as_array().expect("rules");
     assert_eq!((rules.len(), rules.iter().filter(|r| r["rule"] == "the provider").count()), (12, 2));
     let html = std::fs::read_to_string(&page).expect("the page");
     std::fs::remove_file(&page).expect("removed");
     is_well_formed(&html);
     assert!(html.contains("two plain sockets") && html.contains("Many messages under way"), "{html}");
+    // Long enough for several connections, and for what leaves without a copy.
+    let (out, said, told) = run(rustmx(&["compare", "--network", "--quick", "--min", "512k", "--max", "512k", "--json"]));
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(far_ways(&all), ["2-lanes", "4-lanes", "chosen", "limit", "stream", "zerocopy"].map(String::from).into());
+    let rates = all["network"]["rates"].as_array().expect("rates");
+    let of = |way: &str| rates.iter().filter(|r| r["way"] == way).count();
+    assert_eq!(["2-lanes", "4-lanes", "zerocopy", "chosen", "limit"].map(of), [1, 1, 2, 4, 4]);
 }
 
 /// A process that waits for another host's, what it says further, and its port.

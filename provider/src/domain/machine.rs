@@ -15,7 +15,7 @@ use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
 use crate::sys::{host, interfaces, memfd};
 use crate::transport::local::{Local, Other};
-use crate::transport::tcp::{Guard, Tcp, Terms, no_port};
+use crate::transport::tcp::{Guard, Lessons, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -60,6 +60,7 @@ impl Machine {
                 lanes: config.tcp_lanes as usize,
                 guard: None,
                 zerocopy: ZeroCopy::of(config.tcp_zerocopy),
+                afar: false,
             },
             access: Access::new(config, log.clone()),
             log,
@@ -69,6 +70,11 @@ impl Machine {
     /// Who tells its doors what becomes of memory that they lend. **For tests only**, which show that without the monitor bytes are wrong.
     pub fn overseen(self, oversight: Oversight) -> Machine {
         Machine { oversight, ..self }
+    }
+
+    /// Connections within this host count as such to others. **For tests only**, which have but one host to learn something of.
+    pub fn afar(self) -> Machine {
+        Machine { terms: Terms { afar: true, ..self.terms }, ..self }
     }
 
     /// The addresses that others are told, best first: that of the service, that of the interface that the user names, or the best ones.
@@ -243,6 +249,12 @@ impl Door for Doors {
         }
     }
 
+    fn learn(&mut self, lessons: &Arc<Lessons>) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.learn(lessons);
+        }
+    }
+
     fn keeps_back(&self) -> bool {
         self.tcp.as_ref().is_some_and(Tcp::keeps_back)
     }
@@ -266,7 +278,7 @@ impl Door for Doors {
         })
     }
 
-    fn zerocopy_tales(&self) -> Vec<Tale> {
+    fn tales(&self) -> Vec<Tale> {
         self.tcp.as_ref().map(|tcp| tcp.zerocopies().tales()).unwrap_or_default()
     }
 

@@ -8,7 +8,9 @@ use crate::cache::own;
 use crate::config::Config;
 use crate::log::quoted;
 use crate::select::engines::{self, EngineUse};
+use crate::select::lessons;
 use crate::sys::{heap, interfaces};
+use crate::transport::tcp::{By, Lesson};
 use crate::transport::{NotLendable, Tale};
 use std::net::IpAddr;
 
@@ -111,6 +113,36 @@ fn engine(engine: EngineUse, bytes: u64) -> Circumstance {
     }
 }
 
+/// How some connections send long messages.
+fn tale(tale: Tale) -> Circumstance {
+    let Tale { about, on, connections, why, link, by, number } = tale;
+    let how = match number {
+        Some(1) => "one connection to each".into(),
+        Some(number) => format!("{number} connections to each"),
+        None => if on { "on" } else { "off" }.to_string(),
+    };
+    let whom = if number.is_some() { "peers on other hosts" } else { "connections to other hosts" };
+    let link_said = link.as_ref().map_or(String::new(), |link| format!(" by {link}"));
+    let by_said = by.map_or(String::new(), |by| format!("; {}", lessons::said(by)));
+    let mut members = format!(",\"on\":{on},\"connections\":{connections},\"why\":{}", quoted(&why));
+    members += &number.map_or(String::new(), |number| format!(",\"number\":{number}"));
+    members += &link.map_or(String::new(), |link| format!(",\"link\":{}", quoted(&link)));
+    members += &by.map_or(String::new(), |by| format!(",\"known\":{}", quoted(&lessons::said(by))));
+    Circumstance { about, says: format!("{how} for {connections} of the {whom}{link_said}: {why}{by_said}"), members, used: on }
+}
+
+/// The shortest round trip by a link, if this job or an earlier one has seen one.
+fn round_trip(link: &str, lesson: Lesson) -> Option<Circumstance> {
+    let (micros, by) = lesson.round_trip?;
+    let said = lessons::said(by);
+    Some(Circumstance {
+        about: "link",
+        says: format!("{link}: the shortest round trip took {micros} us; {said}"),
+        members: format!(",\"link\":{},\"round_trip_us\":{micros},\"known\":{}", quoted(link), quoted(&said)),
+        used: by == By::Here,
+    })
+}
+
 impl Endpoint {
     /// The addresses that others are told, best first, and why these.
     pub(crate) fn addresses(&self) -> Vec<Told> {
@@ -158,13 +190,10 @@ impl Endpoint {
                 used: far,
             }
         }));
-        let tales = self.door.as_ref().map(|door| door.zerocopy_tales()).unwrap_or_default();
-        all.extend(tales.into_iter().map(|Tale { about, on, connections, why }| Circumstance {
-            about,
-            says: format!("{} for {connections} of the connections to other hosts: {why}", if on { "on" } else { "off" }),
-            members: format!(",\"on\":{on},\"connections\":{connections},\"why\":{}", quoted(&why)),
-            used: on,
-        }));
+        let tales = self.door.as_ref().map(|door| door.tales()).unwrap_or_default();
+        all.extend(tales.into_iter().map(tale));
+        let lessons = self.profiles.lessons_so_far().map(|lessons| lessons.all()).unwrap_or_default();
+        all.extend(lessons.into_iter().filter_map(|(link, lesson)| round_trip(&link, lesson)));
         all
     }
 }

@@ -235,5 +235,6 @@ impl Endpoint {
             }
         }
         self.door = None;
+        self.profiles.keep_lessons(&self.config, &self.log);
     }
 }

@@ -299,6 +299,11 @@ impl Endpoint {
             name = name.network_only();
         }
         door.note_at(&self.absence);
+        if self.config.tcp != 0
+            && let Some(lessons) = self.profiles.lessons(&self.config, &self.log)
+        {
+            door.learn(lessons);
+        }
         self.door = Some(door);
         self.name = Some(name);
         self.crowd = Crowd::new(cpu::allowed());

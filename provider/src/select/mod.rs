@@ -15,10 +15,14 @@
 //! | `network.rs` | the same for peers on other hosts: a table for each link |
 //! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
+//! | `lessons.rs` | the file that keeps what jobs found out about links |
+//! | `fields.rs` | reading both |
 
 pub mod engines;
+mod fields;
 pub mod habit;
 mod here;
+pub mod lessons;
 pub mod model;
 pub mod network;
 mod plan;

@@ -3,15 +3,17 @@
 //! Read once per process, when the table of the first endpoint is made ([`Profiles`]), and never in a job's way: whatever is wrong with a
 //! file, there is one sentence about it, and the shipped table.
 
-mod text;
+pub(super) mod text;
 
 use super::Tuned;
+use super::lessons::{self, Learned};
 use super::model::Model;
 use crate::config::profile::ProfileChoice;
 use crate::config::{Config, PARAMS, Param};
 use crate::log::{Log, LogLevel, LogSubsystem};
 use crate::sys::machine::{self, Machine};
 use crate::sys::own_file::{self, Refusal};
+use crate::transport::tcp::Lessons;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -229,18 +231,57 @@ impl Standing {
 /// The profile of a process: looked for at most once, by the first who asks.
 pub struct Profiles {
     found: OnceLock<Standing>,
+    /// What jobs found out about links: this one and, if files are used, earlier ones. `None`: nothing passes from connection to connection.
+    learned: OnceLock<Option<Learned>>,
+    files: bool,
     unheard: fn(&str),
 }
 
 impl Profiles {
     /// Not looked for yet; `unheard` is told what will surprise the user and the log does not show.
     pub fn new(unheard: fn(&str)) -> Profiles {
-        Profiles { found: OnceLock::new(), unheard }
+        Profiles { found: OnceLock::new(), learned: OnceLock::new(), files: true, unheard }
     }
 
-    /// None, whatever the configuration says: for tests and measurements, which no file of the user's is to change.
+    /// None, whatever the configuration says: for tests and measurements, which no file of the user's is to change, nor they it.
     pub fn off() -> Profiles {
-        Profiles { found: OnceLock::from(Standing::Off), unheard: |_| {} }
+        Profiles { found: OnceLock::from(Standing::Off), learned: OnceLock::new(), files: false, unheard: |_| {} }
+    }
+
+    /// What is known of links, for connections to begin with and to add to; `None`: the user wants each to find out by itself. The first time, what earlier jobs found is
+    /// read and told.
+    pub fn lessons(&self, config: &Config, log: &Log) -> Option<&Arc<Lessons>> {
+        self.learned(config, log).map(Learned::lessons)
+    }
+
+    fn learned(&self, config: &Config, log: &Log) -> Option<&Learned> {
+        let begin = || {
+            if config.learn != 0 {
+                return None;
+            }
+            let standing = match self.files {
+                true => lessons::Standing::look(config),
+                false => lessons::Standing::Off("no files are used"),
+            };
+            self.tell(log, standing.says());
+            Some(Learned::begin(standing))
+        };
+        self.learned.get_or_init(begin).as_ref()
+    }
+
+    /// The same, if somebody asked before: nothing is read.
+    pub fn lessons_so_far(&self) -> Option<&Arc<Lessons>> {
+        self.learned.get()?.as_ref().map(Learned::lessons)
+    }
+
+    /// Keeps for later jobs what this one found out by now. Off the data path: reads and writes a small file, if there is something new.
+    pub fn keep_lessons(&self, config: &Config, log: &Log) {
+        let Some(Some(learned)) = self.learned.get() else { return };
+        match learned.keep(config) {
+            Ok(None) => {}
+            Ok(Some(path)) => log.info(|| format!("what was found out about links is kept in {}", path.display())),
+            Err(why) => log.info(|| format!("what was found out about links is not kept: {why}")),
+        }
     }
 
     /// `config` as the profile in force, if one is, has it.
@@ -252,17 +293,20 @@ impl Profiles {
     pub fn standing(&self, config: &Config, log: &Log) -> &Standing {
         self.found.get_or_init(|| {
             let standing = Standing::look(config);
-            let (level, text) = standing.says();
-            let mut shown = false;
-            log.say(level, LogSubsystem::Core, || {
-                shown = true;
-                text.clone()
-            });
-            if level == LogLevel::Warn && !shown {
-                (self.unheard)(&text);
-            }
+            self.tell(log, standing.says());
             standing
         })
+    }
+
+    fn tell(&self, log: &Log, (level, text): (LogLevel, String)) {
+        let mut shown = false;
+        log.say(level, LogSubsystem::Core, || {
+            shown = true;
+            text.clone()
+        });
+        if level == LogLevel::Warn && !shown {
+            (self.unheard)(&text);
+        }
     }
 }
 

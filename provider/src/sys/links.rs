@@ -50,11 +50,18 @@ impl Link {
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(to).ok()?;
         let from = socket.local_addr().ok()?.ip();
-        let all = interfaces::all();
         // What goes to an address of this host never reaches a card.
-        let own = from == ip || ip.is_loopback();
-        let found = all.iter().find(|i| if own { i.kind == Kind::Loopback } else { i.ip == from })?;
-        Some(Link::named(&found.name))
+        if from == ip || ip.is_loopback() {
+            let all = interfaces::all();
+            return Some(Link::named(&all.iter().find(|i| i.kind == Kind::Loopback)?.name));
+        }
+        Link::of_address(from)
+    }
+
+    /// The interface that has an address of this host; `None`: none does.
+    pub fn of_address(own: IpAddr) -> Option<Link> {
+        let all = interfaces::all();
+        Some(Link::named(&all.iter().find(|i| i.ip == own)?.name))
     }
 }
 

@@ -1,9 +1,12 @@
 //! A small text file that only this user (or root) may have written, and that is replaced as a whole; and one that only he may read.
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use super::{host, socket};
+use rustix::fd::OwnedFd;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Why a file is not read.
@@ -92,23 +95,88 @@ fn trusted(owner: u32, mode: u32, me: u32) -> Result<(), Refusal> {
     }
 }
 
+/// Only one process of this host (of a network namespace, and of a user) at a time may write a file: whoever has this. It ends with the process at the latest, and
+/// leaves nothing behind: it is the name of a socket, and not a lock on a file that may lie on another host.
+pub struct Turn(#[expect(dead_code, reason = "closed when the turn is over")] OwnedFd);
+
+impl Turn {
+    /// `None`: another process has it, or it cannot be had. Nobody waits.
+    pub fn take(path: &Path) -> Option<Turn> {
+        // Two names of one file are two turns: then the last one to write counts, as between hosts.
+        let mut hash = rustc_hash::FxHasher::default();
+        path.hash(&mut hash);
+        let user = rustix::process::geteuid().as_raw();
+        socket::reserve(&format!("rustmx-file-{user}-{:016x}", hash.finish())).ok().map(Turn)
+    }
+}
+
+/// Whether this user alone may put files into a directory.
+fn is_own(directory: &Path) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("{} {why}", directory.display()));
+    let stat = match rustix::fs::stat(directory) {
+        Err(_) => return wrong("is not there, or cannot be looked at"),
+        Ok(stat) => stat,
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return wrong("is no directory");
+    }
+    match trusted(stat.st_uid, stat.st_mode, stat.st_uid) {
+        _ if stat.st_uid != rustix::process::geteuid().as_raw() => wrong("belongs to another user"),
+        Err(_) => wrong("can be written to by others (chmod go-w helps)"),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Sees to it that a file may be put at `path`: its directory belongs to this user, and only he may write to it. With `makes` it is made where it is missing, if
+/// what it is to lie in is so; nothing above that is made: whoever has no such place is not given one.
+///
+/// # Errors
+/// Why it may not be put there, for people.
+pub fn make_room(path: &Path, makes: bool) -> Result<(), String> {
+    let parent = parent(path);
+    if makes && !parent.exists() {
+        is_own(self::parent(parent))?;
+        let made = std::fs::DirBuilder::new().mode(0o700).create(parent);
+        if let Err(why) = made
+            && why.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(format!("{} cannot be made ({why})", parent.display()));
+        }
+    }
+    is_own(parent)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// As [`replace`], for what may be lost when the machine stops: nobody waits for a disk. Its directory is there, and other hosts may write to it at this moment.
+///
+/// # Errors
+/// What could not be done; the old file is untouched then.
+pub fn renew(path: &Path, text: &str) -> std::io::Result<()> {
+    put(path, &format!("{:016x}", host::random()), text, |_| Ok(()))
+}
+
 /// Puts a file in its place at once: whoever reads it sees the old one or the new one. Readable for all (0644 before the umask, less
 /// what the umask takes), its directories made where they are missing, for this user alone (0700).
 ///
 /// # Errors
 /// What could not be done; the old file is untouched then.
 pub fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent(path))?;
+    put(path, &std::process::id().to_string(), text, std::fs::File::sync_all)
+}
+
+fn put(path: &Path, word: &str, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
-    name.push(format!(".{}.new", std::process::id()));
-    let draft = parent.join(name);
+    name.push(format!(".{word}.new"));
+    let draft = parent(path).join(name);
     // A draft that another process of this number left behind.
     let _ = std::fs::remove_file(&draft);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&draft).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        end(&file)
     });
     let done = written.and_then(|()| std::fs::rename(&draft, path));
     if done.is_err() {

@@ -147,7 +147,7 @@ pub fn is_near(fd: &OwnedFd) -> bool {
 /// Whether a connection to another network namespace of this kernel (a container's, say) is as short as it looks: if a round trip takes
 /// long, something must be between them, like a network that somebody emulates.
 pub fn is_next_door(fd: &OwnedFd) -> bool {
-    !is_near(fd) && least_round_trip(fd).is_some_and(|micros| micros < NEXT_DOOR)
+    !is_near(fd) && health(fd).and_then(|health| health.round_trip).is_some_and(|micros| micros < NEXT_DOOR)
 }
 
 /// From now on nothing is to be found out about the network. Between both ends on one host there is none that others share: the kernel does not have to find
@@ -335,6 +335,8 @@ pub struct Health {
     pub segments: u32,
     /// Those of them that were sent again. So does this.
     pub again: u32,
+    /// The shortest round trip so far in microseconds, if one is known (since Linux 4.6).
+    pub round_trip: Option<u32>,
 }
 
 /// Asks the kernel (tcp(7), TCP_INFO). What an older one does not know is 0.
@@ -357,12 +359,8 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
         silent: info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv),
         segments: info.tcpi_data_segs_out,
         again: info.tcpi_total_retrans,
+        round_trip: Some(info.tcpi_min_rtt).filter(|micros| !matches!(*micros, 0 | u32::MAX)),
     })
-}
-
-/// The shortest round trip so far in microseconds (`tcpi_min_rtt`, since Linux 4.6).
-fn least_round_trip(fd: &OwnedFd) -> Option<u32> {
-    info(fd).map(|info| info.tcpi_min_rtt).filter(|micros| !matches!(*micros, 0 | u32::MAX))
 }
 
 /// Says that nothing more will be sent; what was sent still arrives.

@@ -31,6 +31,7 @@ use crate::wire::loan::Loan;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
+use tcp::{By, Lessons};
 
 /// Where endpoints meet.
 pub trait Venue: Send + Sync {
@@ -71,7 +72,7 @@ pub struct Place {
     pub port: u16,
 }
 
-/// How some connections send without a copy by the kernel, for people.
+/// How some connections send long messages (by how many of them, without a copy by the kernel), for people.
 #[derive(Clone, Debug)]
 pub struct Tale {
     /// What it is about.
@@ -82,6 +83,12 @@ pub struct Tale {
     pub connections: usize,
     /// Why, or why not.
     pub why: String,
+    /// The link by which they leave, if that is known.
+    pub link: Option<Arc<str>>,
+    /// Who found out what they go by, if somebody did.
+    pub by: Option<By>,
+    /// Connections of a pair, where it is about these.
+    pub number: Option<usize>,
 }
 
 /// The place of one endpoint at the venue. Dropped, it is closed.
@@ -137,8 +144,8 @@ pub trait Door: Send {
         [0; 3]
     }
 
-    /// How connections send without a copy.
-    fn zerocopy_tales(&self) -> Vec<Tale> {
+    /// How connections send long messages.
+    fn tales(&self) -> Vec<Tale> {
         Vec::new()
     }
 
@@ -160,6 +167,9 @@ pub trait Door: Send {
 
     /// Notes there from now on what is kept back until the next turn.
     fn note_at(&mut self, _absence: &Arc<Absence>) {}
+
+    /// From now on what is found out about links is written down there, and what others found serves from the start.
+    fn learn(&mut self, _lessons: &Arc<Lessons>) {}
 
     /// Whether something is kept back until the next turn.
     fn keeps_back(&self) -> bool {

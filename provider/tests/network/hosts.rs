@@ -56,7 +56,7 @@ fn role_of_a_host() {
     match words[0].as_str() {
         "mute" => mute(),
         "sink" => flows::sink(),
-        "source" => flows::source(&words[1], &words[2]),
+        "source" => flows::source(&words[1], &words[2], words.get(3)),
         "host" => host(words.get(1).map_or("", String::as_str), words.get(2).map_or("", String::as_str)),
         _ => watcher(&words[1], words[2] == "full"),
     }

@@ -4,28 +4,23 @@ use super::{Key, MOST_LINKS, Profile};
 use crate::config::Config;
 use crate::config::force::Way;
 use crate::log::quoted;
+use crate::select::fields::{Fields, number, parse, whole};
 use crate::select::model::{About, Curve, MOST_POINTS, Memory, Model, Operation, PeerClass, Point, Source};
 use crate::sys::machine::Machine;
 use std::fmt::Write;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 /// The format's number; another one is not read.
 const FORMAT: u32 = 1;
 
 /// The file's text.
 pub(super) fn write(profile: &Profile) -> String {
-    let Profile { key: Key { machine, settings }, best, kernel_copies, handover_ns, model, links } = profile;
+    let Profile { key, best, kernel_copies, handover_ns, model, links } = profile;
     let mut out = String::from(
         "# Made by `rustmx tune`: how long messages took on this machine. The provider uses it where the key fits.\n",
     );
     let _ = writeln!(out, "format = {FORMAT}\n\n[key]");
-    let _ = writeln!(out, "processor = {}\nkernel = {}", quoted(&machine.processor), quoted(&machine.kernel));
-    let _ = writeln!(out, "cores = {}", machine.cores);
-    if let Some(hypervisor) = &machine.hypervisor {
-        let _ = writeln!(out, "hypervisor = {}", quoted(hypervisor));
-    }
-    let list = |texts: &[String]| texts.iter().map(|s| quoted(s)).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "settings = [{}]", list(settings));
+    write_key(&mut out, key);
     // Debug, not Display: always with a point, and as many digits as give the same number again.
     let _ = writeln!(out, "\n[found]\nkernel_copies = {kernel_copies}\nhandover_ns = {handover_ns:?}");
     if !best.is_empty() {
@@ -36,6 +31,21 @@ pub(super) fn write(profile: &Profile) -> String {
         write_curves(&mut out, model, Some(link));
     }
     out
+}
+
+/// Lines that [`key`] reads.
+pub(in crate::select) fn write_key(out: &mut String, key: &Key) {
+    let Key { machine, settings } = key;
+    let _ = writeln!(out, "processor = {}\nkernel = {}", quoted(&machine.processor), quoted(&machine.kernel));
+    let _ = writeln!(out, "cores = {}", machine.cores);
+    if let Some(hypervisor) = &machine.hypervisor {
+        let _ = writeln!(out, "hypervisor = {}", quoted(hypervisor));
+    }
+    let _ = writeln!(out, "settings = [{}]", list(settings));
+}
+
+fn list(texts: &[String]) -> String {
+    texts.iter().map(|s| quoted(s)).collect::<Vec<_>>().join(", ")
 }
 
 fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
@@ -61,27 +71,14 @@ fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
 /// # Errors
 /// What is wrong, and where, for people.
 pub(super) fn read(text: &str) -> Result<Profile, String> {
-    let root = DeTable::parse(text).map_err(|e| {
-        let line = e.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.matches('\n').count() + 1);
-        format!("line {line} is no TOML ({})", e.message())
-    })?;
-    let root = Fields { of: "the file", table: root.get_ref() };
-    let format: u32 = root.whole("format")?;
-    if format != FORMAT {
-        return Err(format!("its format is {format}, and this version reads {FORMAT}"));
-    }
-    let (key, found) = (root.table("key", "[key]")?, root.table("found", "[found]")?);
-    let machine = Machine {
-        processor: key.text("processor")?.into(),
-        kernel: key.text("kernel")?.into(),
-        cores: key.whole("cores")?,
-        hypervisor: if key.table.contains_key("hypervisor") { Some(key.text("hypervisor")?.into()) } else { None },
-    };
-    let settings = key.texts("settings")?;
-    let best = if found.table.contains_key("best") { found.texts("best")? } else { Vec::new() };
+    parse(text, FORMAT, profile)
+}
+
+fn profile(root: &Fields) -> Result<Profile, String> {
+    let (key, found) = (key(&root.table("key", "[key]")?)?, root.table("found", "[found]")?);
+    let (handover_ns, kernel_copies) = (found.number("handover_ns")?, found.truth("kernel_copies")?);
+    let best = if found.has("best") { found.texts("best")? } else { Vec::new() };
     sound(&best)?;
-    let handover_ns = number(found.get("handover_ns")?).ok_or_else(|| found.wrong("handover_ns", "a number"))?;
-    let kernel_copies = found.get("kernel_copies")?.as_bool().ok_or_else(|| found.wrong("kernel_copies", "true or false"))?;
     let (mut model, mut links) = (Model::default(), Vec::new());
     for cost in root.list("cost")? {
         let table = cost.as_table().ok_or_else(|| root.wrong("cost", "a list of tables"))?;
@@ -93,7 +90,7 @@ pub(super) fn read(text: &str) -> Result<Profile, String> {
             None => {}
         }
     }
-    Ok(Profile { key: Key { machine, settings }, best, kernel_copies, handover_ns, model, links })
+    Ok(Profile { key, best, kernel_copies, handover_ns, model, links })
 }
 
 /// What is said of a parameter that this version does not measure is passed over; of one that it does, the value must be possible.
@@ -106,6 +103,17 @@ fn sound(best: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Where something was measured, and with what.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(in crate::select) fn key(fields: &Fields) -> Result<Key, String> {
+    let hypervisor = if fields.has("hypervisor") { Some(fields.text("hypervisor")?.into()) } else { None };
+    let (processor, kernel, cores) = (fields.text("processor")?.into(), fields.text("kernel")?.into(), fields.whole("cores")?);
+    let settings = fields.texts("settings")?;
+    Ok(Key { machine: Machine { processor, kernel, cores, hypervisor }, settings })
 }
 
 /// What was said of a link so far.
@@ -142,52 +150,4 @@ fn points(fields: &Fields) -> Result<Vec<Point>, String> {
     };
     // One more than there may be is enough to be refused.
     fields.list("points")?.take(MOST_POINTS + 1).map(|v| point(v).ok_or_else(wrong)).collect()
-}
-
-fn whole<T: std::str::FromStr>(value: &DeValue) -> Option<T> {
-    value.as_integer().filter(|i| i.radix() == 10).and_then(|i| i.as_str().parse().ok())
-}
-
-fn number(value: &DeValue) -> Option<f64> {
-    let n = value.as_float().and_then(|f| f.as_str().parse().ok()).or_else(|| whole(value));
-    n.filter(|n: &f64| n.is_finite())
-}
-
-/// A table of the file, and what people call it.
-struct Fields<'a> {
-    of: &'static str,
-    table: &'a DeTable<'a>,
-}
-
-impl<'a> Fields<'a> {
-    fn wrong(&self, name: &str, wanted: &str) -> String {
-        format!("`{name}` of {} is not {wanted}", self.of)
-    }
-
-    fn get(&self, name: &str) -> Result<&'a DeValue<'a>, String> {
-        self.table.get(name).map(toml::Spanned::get_ref).ok_or_else(|| format!("{} lacks `{name}`", self.of))
-    }
-
-    fn text(&self, name: &str) -> Result<&'a str, String> {
-        self.get(name)?.as_str().ok_or_else(|| self.wrong(name, "a text"))
-    }
-
-    fn whole<T: std::str::FromStr>(&self, name: &str) -> Result<T, String> {
-        whole(self.get(name)?).ok_or_else(|| self.wrong(name, "a whole number"))
-    }
-
-    fn table(&self, name: &str, of: &'static str) -> Result<Fields<'a>, String> {
-        let table = self.get(name)?.as_table().ok_or_else(|| self.wrong(name, "a table"))?;
-        Ok(Fields { of, table })
-    }
-
-    fn texts(&self, name: &str) -> Result<Vec<String>, String> {
-        let text = |v: &DeValue| v.as_str().map(String::from).ok_or_else(|| self.wrong(name, "a list of texts"));
-        self.list(name)?.map(text).collect()
-    }
-
-    fn list(&self, name: &str) -> Result<impl Iterator<Item = &'a DeValue<'a>>, String> {
-        let list = self.get(name)?.as_array().ok_or_else(|| self.wrong(name, "a list"))?;
-        Ok(list.iter().map(toml::Spanned::get_ref))
-    }
 }

@@ -5,22 +5,21 @@
 
 use super::Bulk;
 use super::connection::{Connection, Halves, Read};
-use super::lane::token_of;
 use super::lane::{Lane, Seen, Stand};
 use super::lanes::Policy;
+use super::lessons::{By, Lanes};
 use super::meter::{MUCH, Meter};
 use super::outgoing::Outgoing;
-use super::zerocopy::ZeroCopy;
+use super::zerocopy::Sums;
 use crate::error::Error;
 use crate::mem::user::UserIov;
 use crate::sys::{host, tcp};
-use crate::wire::hello::Hello;
+use crate::transport::Tale;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-use zerocopy::IntoBytes;
+use std::sync::Arc;
 
 /// Bytes of a piece: long beside what a frame costs, short beside what is in flight.
 pub(super) const PIECE: usize = 256 << 10;
@@ -62,6 +61,12 @@ pub(super) struct Bundle {
     /// Bytes taken since nothing was under way, and handed out in all.
     burst: usize,
     handed: u64,
+    /// Bytes taken in all, and whether what others found of the link was looked up, and who that was.
+    taken: usize,
+    looked_up: bool,
+    began_by: Option<By>,
+    /// Trials that were over when it was told last what they found.
+    told: usize,
 }
 
 impl Bundle {
@@ -82,6 +87,10 @@ impl Bundle {
             meter: Meter::new(),
             burst: 0,
             handed: 0,
+            taken: 0,
+            looked_up: false,
+            began_by: None,
+            told: 0,
         }
     }
 
@@ -95,6 +104,7 @@ impl Bundle {
             self.burst = 0;
         }
         self.burst += end - at;
+        self.taken = self.taken.saturating_add(end - at);
         // It counts as a piece that has not left until there is nothing of it to be handed out.
         *self.open.entry(bulk.id).or_default() += 1;
         self.parts.push_back(Part { id: bulk.id, iov: bulk.iov.into(), at, end });
@@ -239,6 +249,36 @@ impl Bundle {
         }
     }
 
+    /// Whether what others found of the link is to be looked up: once, when so much was to be sent that further connections can be worth opening.
+    fn is_to_look_up(&mut self) -> bool {
+        let now = !self.looked_up && self.taken >= MUCH && self.policy.measures();
+        self.looked_up |= now;
+        now
+    }
+
+    /// What it found out since this was asked last.
+    pub fn news(&mut self) -> Option<Lanes> {
+        let trials = self.policy.trials();
+        let found = (trials > self.told).then(|| self.policy.found())?;
+        self.told = trials;
+        found
+    }
+
+    /// By how many connections long messages go, and why; nothing if there were none.
+    pub fn tell(&self, sums: &mut Sums, link: Option<Arc<str>>) {
+        if self.taken == 0 {
+            return;
+        }
+        let (number, found) = (self.policy.kept(), self.policy.trials() > 0);
+        let by = if found { Some(By::Here) } else { self.began_by };
+        let why = match self.policy.fixed() {
+            Some(fixed) => format!("FI_RUSTMX_TCP_LANES={fixed}"),
+            None if by.is_none() => "too few long messages were sent at a time to know whether more connections carry more".into(),
+            None => Lanes { number, rates: self.policy.rates() }.to_string(),
+        };
+        sums.tell(&why.clone(), Tale { about: "lanes", on: number > 1, connections: 1, why, link, by, number: Some(number) });
+    }
+
     /// Bytes of memory, and system resources, are given back.
     fn forget(&mut self) {
         self.lanes.drain(..).for_each(|lane| lane.carrier.let_go());
@@ -251,8 +291,16 @@ impl Bundle {
 impl Connection {
     /// Sends a part in pieces, if it is for that. Whether it does.
     pub(super) fn stripe(&self, halves: &mut Halves, bulk: &Bulk<'_>) -> bool {
-        if !halves.bundle.as_mut().is_some_and(|bundle| bundle.take(bulk)) {
+        let Some(bundle) = halves.bundle.as_mut() else { return false };
+        if !bundle.take(bulk) {
             return false;
+        }
+        if bundle.is_to_look_up()
+            && let Some((known, by)) = self.lesson().lanes
+        {
+            bundle.began_by = Some(by);
+            let now = bundle.meter.now();
+            bundle.policy.begin_with(&known, now);
         }
         self.hand_out(halves);
         true
@@ -418,73 +466,5 @@ impl Connection {
         let token = host::random() | 1;
         self.office().tokens.lock().insert(token, self.slot());
         token
-    }
-}
-
-/// What carries a lane.
-impl Connection {
-    fn serve(&self, first: &Arc<Connection>) {
-        let _ = self.first.set(Arc::downgrade(first));
-    }
-
-    /// The connection that it is a lane of, if it is one.
-    pub(super) fn first(&self) -> Option<Arc<Connection>> {
-        self.first.get().and_then(Weak::upgrade)
-    }
-
-    /// Somebody is to look when it is connected.
-    fn await_connection(&self) {
-        self.await_room(&mut self.halves.lock(), true);
-    }
-
-    /// Says hello, once the key is proved.
-    pub(super) fn greet_lane(&self, token: u64) {
-        let mut halves = self.halves.lock();
-        halves.outgoing.say(Hello::lane(token).as_bytes());
-        halves.outgoing.become_lane();
-        self.await_room(&mut halves, false);
-        self.send(&mut halves, false);
-    }
-
-    /// Whether the other side has said hello, too; `None`: not yet.
-    pub(super) fn hear_lane(&self, token: u64) -> Option<bool> {
-        let mut halves = self.halves.lock();
-        if !self.prove(&mut halves) || halves.ended.is_some() {
-            return halves.ended.map(|_| false);
-        }
-        match halves.incoming.hello(self.stream()) {
-            Ok(bytes) => bytes.map(|bytes| token_of(&bytes) == Some(token)),
-            Err(_) => Some(false),
-        }
-    }
-
-    fn post_piece(&self, bulk: Bulk<'_>) {
-        let mut halves = self.halves.lock();
-        self.office().striped.fetch_add(bulk.len as u64, Ordering::Relaxed);
-        halves.outgoing.post(bulk, true);
-        if !halves.outgoing.blocked {
-            self.send(&mut halves, false);
-        }
-    }
-
-    /// Messages of which a piece has left.
-    fn take_pieces(&self, left: &mut Vec<u32>) -> Result<(), Error> {
-        let mut halves = self.halves.lock();
-        left.extend(halves.outgoing.pieces.drain(..));
-        halves.ended.map_or(Ok(()), Err)
-    }
-
-    fn posted(&self) -> usize {
-        self.halves.lock().outgoing.posted()
-    }
-
-    /// Bytes that have not arrived.
-    fn flying(&self) -> usize {
-        self.posted() + tcp::unacknowledged(self.stream().fd())
-    }
-
-    fn let_go(&self) {
-        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::never());
-        tcp::finish(self.stream().fd());
     }
 }

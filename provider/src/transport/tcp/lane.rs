@@ -11,17 +11,22 @@
 //! The token is 64 random bits, which only the two know. Who says another one is a stranger. What carries a lane is a [`Connection`] without a ring
 //! and without a peer of its own; the first connection of the pair owns it, and takes what it brings.
 
+use super::Bulk;
 use super::connection::Connection;
 use super::expected::{By, Expectations};
 use super::stop::{Stop, came};
+use super::outgoing::Outgoing;
 use super::stream::Stream;
+use super::zerocopy::ZeroCopy;
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
 use crate::sys::tcp::{self, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::Hello;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
 
 /// Bytes that one call takes, so that others get their turn.
 const TURN: usize = 1 << 20;
@@ -198,6 +203,74 @@ impl LaneIn {
             Body::Records { .. } | Body::News | Body::Lanes { .. } => return Err(Stop::Garbage),
         }
         Ok(())
+    }
+}
+
+/// What carries a lane.
+impl Connection {
+    pub(super) fn serve(&self, first: &Arc<Connection>) {
+        let _ = self.first.set(Arc::downgrade(first));
+    }
+
+    /// The connection that it is a lane of, if it is one.
+    pub(super) fn first(&self) -> Option<Arc<Connection>> {
+        self.first.get().and_then(Weak::upgrade)
+    }
+
+    /// Somebody is to look when it is connected.
+    pub(super) fn await_connection(&self) {
+        self.await_room(&mut self.halves.lock(), true);
+    }
+
+    /// Says hello, once the key is proved.
+    pub(super) fn greet_lane(&self, token: u64) {
+        let mut halves = self.halves.lock();
+        halves.outgoing.say(Hello::lane(token).as_bytes());
+        halves.outgoing.become_lane();
+        self.await_room(&mut halves, false);
+        self.send(&mut halves, false);
+    }
+
+    /// Whether the other side has said hello, too; `None`: not yet.
+    pub(super) fn hear_lane(&self, token: u64) -> Option<bool> {
+        let mut halves = self.halves.lock();
+        if !self.prove(&mut halves) || halves.ended.is_some() {
+            return halves.ended.map(|_| false);
+        }
+        match halves.incoming.hello(self.stream()) {
+            Ok(bytes) => bytes.map(|bytes| token_of(&bytes) == Some(token)),
+            Err(_) => Some(false),
+        }
+    }
+
+    pub(super) fn post_piece(&self, bulk: Bulk<'_>) {
+        let mut halves = self.halves.lock();
+        self.office().striped.fetch_add(bulk.len as u64, Ordering::Relaxed);
+        halves.outgoing.post(bulk, true);
+        if !halves.outgoing.blocked {
+            self.send(&mut halves, false);
+        }
+    }
+
+    /// Messages of which a piece has left.
+    pub(super) fn take_pieces(&self, left: &mut Vec<u32>) -> Result<(), Error> {
+        let mut halves = self.halves.lock();
+        left.extend(halves.outgoing.pieces.drain(..));
+        halves.ended.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn posted(&self) -> usize {
+        self.halves.lock().outgoing.posted()
+    }
+
+    /// Bytes that have not arrived.
+    pub(super) fn flying(&self) -> usize {
+        self.posted() + tcp::unacknowledged(self.stream().fd())
+    }
+
+    pub(super) fn let_go(&self) {
+        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::never());
+        tcp::finish(self.stream().fd());
     }
 }
 

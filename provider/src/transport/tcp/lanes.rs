@@ -5,7 +5,10 @@
 //! number, some by the other one, in turns, so that what others do on the network meets both alike. The other number is kept if it was clearly
 //! quicker, and what is kept is compared with fewer now and then.
 //!
-//! Nothing here knows a socket: what is measured is handed in.
+//! Nothing here knows a socket: what is measured is handed in. So is what other connections of the same link found before ([`Policy::begin_with`]): then that many
+//! carry from the start, and are compared with fewer, or more, as if this one had found it.
+
+use super::lessons::Lanes;
 
 /// Most connections of a pair, the first one included.
 pub(super) const MOST: usize = 8;
@@ -44,13 +47,54 @@ pub(super) struct Policy {
     rest: u64,
     /// The next trial is of fewer.
     fewer: bool,
+    /// Bytes for each nanosecond by so many (less one) in the last trial that they were in; 0: in none.
+    rates: [f64; MOST],
+    /// Trials of its own that are over.
+    trials: usize,
 }
 
 impl Policy {
     /// `lanes` as in `FI_RUSTMX_TCP_LANES`: a number, or 0: what is measured.
     pub fn new(lanes: usize) -> Policy {
         let fixed = (lanes > 0).then(|| lanes.min(MOST));
-        Policy { fixed, limit: fixed.unwrap_or(MOST), present: 1, trial: None, rest_until: 0, rest: FIRST_REST, fewer: false }
+        Policy { fixed, limit: fixed.unwrap_or(MOST), present: 1, trial: None, rest_until: 0, rest: FIRST_REST, fewer: false, rates: [0.0; MOST], trials: 0 }
+    }
+
+    /// Others found `known` on this link. If nothing was measured here yet and something is to be, that many carry from now on, and the first trial is soon, but not
+    /// at once: a short job has the use of it, a long one notices that the network is another one.
+    pub fn begin_with(&mut self, known: &Lanes, now: u64) {
+        if !self.measures() || self.trials > 0 || self.trial.is_some() {
+            return;
+        }
+        self.present = known.number.clamp(1, self.limit);
+        self.fewer = self.present > 1;
+        self.rates = known.rates;
+        self.rest_until = now + self.rest;
+    }
+
+    /// What was found here; `None`: nothing yet, or the other side did not let it be found.
+    pub fn found(&self) -> Option<Lanes> {
+        (self.trials > 0 && self.limit == MOST).then_some(Lanes { number: self.present, rates: self.rates })
+    }
+
+    /// What is known of the numbers by now, measured here or not.
+    pub fn rates(&self) -> [f64; MOST] {
+        self.rates
+    }
+
+    /// Trials of its own that are over.
+    pub fn trials(&self) -> usize {
+        self.trials
+    }
+
+    /// Connections that are used when nothing is tried.
+    pub fn kept(&self) -> usize {
+        self.fixed.unwrap_or(self.present).min(self.limit)
+    }
+
+    /// The user's number, if he says one.
+    pub fn fixed(&self) -> Option<usize> {
+        self.fixed
     }
 
     /// Connections that may be asked for.
@@ -118,6 +162,8 @@ impl Policy {
 
     fn decide(&mut self, now: u64) {
         let Some(Trial { other, rates: [present, others], .. }) = self.trial.take() else { return };
+        (self.rates[self.present - 1], self.rates[other - 1]) = (median(&present), median(&others));
+        self.trials += 1;
         let more = other > self.present;
         let (many, few) = if more { (&others, &present) } else { (&present, &others) };
         let worth = if more { WORTH_TAKING } else { WORTH_KEEPING };
@@ -142,7 +188,7 @@ fn wins(these: &[f64], those: &[f64]) -> usize {
 fn median(rates: &[f64]) -> f64 {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -267,6 +313,65 @@ mod tests {
         assert_eq!(policy.present, 4);
         let ideal = (4.0 * 1200.0 + 600.0) * 1e9;
         assert!(went > 0.85 * ideal, "{:.3}", went / ideal);
+    }
+
+    /// What one connection found is where the next one begins: it has the whole link at once, and nothing is tried for a while.
+    #[test]
+    fn what_others_found_is_where_it_begins() {
+        let mut first = Policy::new(0);
+        assert_eq!(first.found(), None);
+        let (slow, _) = run(&mut first, 2, link(1.0, 4.0));
+        let known = first.found().expect("a trial is over");
+        assert_eq!((known.number, known.rates[0], known.rates[3]), (4, 1.0, 4.0));
+        let mut second = Policy::new(0);
+        second.begin_with(&known, 0);
+        assert_eq!((second.width(), second.found()), (4, None), "nothing was found here");
+        let (quick, ideal) = run(&mut second, 2, link(1.0, 4.0));
+        assert!(quick == ideal && slow < 0.9 * ideal, "{slow} and {quick} of {ideal}");
+        let (went, ideal) = run(&mut second, 600, link(1.0, 4.0));
+        assert!(went > 0.97 * ideal && second.present == 4, "{:.3}", went / ideal);
+    }
+
+    /// A link of the same name that is another one by now.
+    #[test]
+    fn what_holds_no_more_is_found_to_be_so() {
+        for (known, link, best) in [
+            (8, link(1.0, 1.0), 1),
+            (1, link(1.0, 4.0), 4),
+            (4, link(1.0, 100.0), 8),
+        ] {
+            let mut policy = Policy::new(0);
+            policy.begin_with(&Lanes { number: known, ..Lanes::default() }, 0);
+            let (went, ideal) = run(&mut policy, 600, link);
+            assert_eq!((policy.present, policy.found().map(|lanes| lanes.number)), (best, Some(best)), "from {known}");
+            assert!(went > 0.95 * ideal, "from {known}: {:.3}", went / ideal);
+        }
+        // More are in each other's way.
+        let mut policy = Policy::new(0);
+        policy.begin_with(&Lanes { number: 8, ..Lanes::default() }, 0);
+        let (went, ideal) = run(&mut policy, 600, |width, _| 1.0 / width as f64);
+        assert!(policy.present == 1 && went > 0.97 * ideal, "{} and {:.3}", policy.present, went / ideal);
+    }
+
+    /// The user's number, what the other side allows, and what was measured here go before it.
+    #[test]
+    fn what_others_found_is_no_order() {
+        let known = |number| Lanes { number, ..Lanes::default() };
+        let mut fixed = Policy::new(2);
+        fixed.begin_with(&known(8), 0);
+        assert_eq!((fixed.width(), fixed.found()), (2, None));
+        let mut capped = Policy::new(0);
+        capped.cap(2);
+        for odd in [0, 1, 2, 3, 8, usize::MAX] {
+            capped.begin_with(&known(odd), 0);
+            assert_eq!(capped.width(), odd.clamp(1, 2));
+        }
+        run(&mut capped, 10, link(1.0, 4.0));
+        assert_eq!((capped.width(), capped.found()), (2, None), "more could not be tried");
+        let mut own = Policy::new(0);
+        run(&mut own, 10, link(1.0, 1.0));
+        own.begin_with(&known(8), 0);
+        assert_eq!(own.width(), 1);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 //! | `expected.rs` | where payload goes, and which of it is there |
 //! | `bundle.rs`, `lane.rs` | long messages in pieces by several connections |
 //! | `lanes.rs`, `meter.rs` | by how many: as many as were measured to pay |
+//! | `lessons.rs` | what connections found out about their link, for the next ones |
 //! | `guesses.rs` | whether guessing where bytes belong pays |
 //! | `office.rs` | what they share |
 //! | `stream.rs`, `session.rs` | the socket, plain or encrypted |
@@ -50,6 +51,7 @@ mod haste;
 mod incoming;
 mod lane;
 mod lanes;
+mod lessons;
 mod meter;
 mod mirror;
 mod office;
@@ -81,6 +83,7 @@ use connection::{Connection, Origin};
 use dial::CALL_PATIENCE;
 use favourite::Favourite;
 use guesses::Guesses;
+pub use lessons::{By, Copies, Lanes, Lesson, Lessons, MOST_LANES, MOST_LINKS, SIZES, WAYS};
 use office::Office;
 pub use outgoing::ENOUGH;
 pub use proof::Guard;
@@ -124,6 +127,8 @@ pub struct Terms {
     pub guard: Option<Guard>,
     /// Which payload leaves without a copy.
     pub zerocopy: ZeroCopy,
+    /// Connections within this host count as such to others. **For tests only**: they find nothing out else.
+    pub afar: bool,
 }
 
 /// The network side of one endpoint's door.
@@ -222,6 +227,7 @@ impl Tcp {
         origin: Option<Origin>,
         watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
     ) -> Result<Arc<Connection>, Error> {
+        let stream = if self.terms.afar { stream.from_afar() } else { stream };
         let _ = tcp::set_patience(stream.fd(), self.terms.patience);
         if stream.is_near() {
             tcp::hurry(stream.fd());
@@ -279,6 +285,11 @@ impl Tcp {
     /// Notes there from now on what is put off to the next turn.
     pub fn note_at(&mut self, absence: &Arc<Absence>) {
         let _ = self.office.absence.set(absence.clone());
+    }
+
+    /// From now on connections begin with what `lessons` says of their link, and write down there what they find out.
+    pub fn learn(&mut self, lessons: &Arc<Lessons>) {
+        let _ = self.office.lessons.set(lessons.clone());
     }
 
     /// Whether something waits for the next turn to be sent.

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::guesses::Guesses;
+use super::lessons::Lessons;
 use super::zerocopy::{Means, Sums};
 use super::{HEALTH_EVERY, LOOKS};
 use crate::config::network::ZeroCopy;
@@ -38,6 +39,8 @@ pub(super) struct Office {
     pub astray: Mutex<Vec<(Name, Call)>>,
     /// Whose lanes are known by which word. By words of others' choice: the map is keyed.
     pub tokens: Mutex<HashMap<u64, u32>>,
+    /// What is known of links, if that is to pass from connection to connection.
+    pub lessons: Arc<OnceLock<Arc<Lessons>>>,
     /// Lanes that there are or were, and bytes that left by them.
     pub lanes: AtomicU64,
     pub striped: AtomicU64,
@@ -46,8 +49,10 @@ pub(super) struct Office {
 impl Office {
     pub fn new(patience: u64, zerocopy: ZeroCopy) -> Result<Office, Errno> {
         let poller = Arc::new(Poller::new()?);
+        let lessons = Arc::<OnceLock<_>>::default();
         Ok(Office {
-            zerocopy: Means::new(zerocopy, poller.clone()),
+            zerocopy: Means::new(zerocopy, poller.clone()).learning_from(lessons.clone()),
+            lessons,
             poller,
             turn: AtomicU64::new(1),
             dirty: Mutex::default(),

@@ -35,6 +35,11 @@ impl Stream {
         self.near
     }
 
+    /// The same, as if the other end were on another host.
+    pub fn from_afar(self) -> Stream {
+        Stream { near: false, ..self }
+    }
+
     /// The address of the other side, for people.
     pub fn other_end(&self) -> String {
         tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())

@@ -2,9 +2,12 @@
 //! itself. Rates decide how long a test waits, and are compared only with what the kernel lets through.
 
 use super::{Lab, on, run_on};
-use crate::common::process::{follow_parent, say};
+use crate::common::process::{follow_parent, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, watchdog};
-use rustmx::{Config, Error, Name, OpFlags, Telling};
+use rustmx::config::profile::ProfileChoice;
+use rustmx::{Config, Domain, Error, Log, Name, OpFlags, Profiles, Telling};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LEN: usize = 4 << 20;
@@ -38,10 +41,16 @@ pub(super) fn sink() {
     }
 }
 
-/// Sends to a sink without end, and says every four seconds how it goes: see [`Tale`].
-pub(super) fn source(sink: &str, lanes: &str) {
-    let mut node = Node::with(Config { shm: 0, tcp_lanes: lanes.parse().expect("a number"), ..Config::default() }, attr());
-    follow_parent();
+/// Sends to a sink without end, and says every four seconds how it goes: see [`Tale`]. With a directory it begins with what others left there, and ends, and leaves what it
+/// found, when it is told to.
+pub(super) fn source(sink: &str, lanes: &str, directory: Option<&String>) {
+    let profile = directory.map_or(ProfileChoice::Off, |at| ProfileChoice::File(Path::new(at).join("profile.toml")));
+    let config = Config { shm: 0, tcp_lanes: lanes.parse().expect("a number"), profile, ..Config::default() };
+    let domain = Domain::new(Arc::new(config), Log::silent()).with_profiles(Arc::new(Profiles::new(|_| {})));
+    let mut node = Node::enabled(domain, attr());
+    if directory.is_none() {
+        follow_parent();
+    }
     let to = node.av.insert(&sink.parse::<Name>().expect("a name"));
     let mut out: Vec<Vec<u8>> = (0..PATTERNS).map(|i| pattern(LEN, i)).collect();
     let (mut sent, mut arrived) = (0, 0);
@@ -59,10 +68,16 @@ pub(super) fn source(sink: &str, lanes: &str) {
             let rate = ((arrived - before) * LEN) as f64 / took.as_micros() as f64;
             let (stats, told) = (node.stats(), node.domain.ep_history(node.ep, Telling::All).expect("told"));
             let stopped = told.contains("the kernel copied all the same");
-            say(&format!("{rate} {} {} {} {} {stopped}", stats.lanes, stats.striped, stats.zerocopy, arrived * LEN));
+            let learned = told.lines().any(|line| line.contains("lanes: ") && line.contains("by an earlier job"));
+            say(&format!("{rate} {} {} {} {} {stopped} {learned}", stats.lanes, stats.striped, stats.zerocopy, arrived * LEN));
+            if directory.is_some() && hear() == "end" {
+                break;
+            }
             (since, before) = (Instant::now(), arrived);
         }
     }
+    drop(node);
+    say("over");
 }
 
 /// How it goes.
@@ -78,6 +93,18 @@ struct Tale {
     all: u64,
     /// Whether sending without a copy is off because the kernel copied.
     stopped: bool,
+    /// Whether an earlier job found out by how many connections it goes.
+    learned: bool,
+}
+
+impl Tale {
+    fn heard(said: &str) -> Tale {
+        let words: Vec<&str> = said.split(' ').collect();
+        let number = |i: usize| words[i].parse().expect("a number");
+        let rate = words[0].parse().expect("a number");
+        let [stopped, learned] = [5, 6].map(|i| words[i] == "true");
+        Tale { rate, lanes: number(1), striped: number(2), lent: number(3), all: number(4), stopped, learned }
+    }
 }
 
 /// A source on h1 and a sink on h2; listens to the source until `enough`. The last tale.
@@ -86,12 +113,7 @@ fn tells(lanes: &str, mut enough: impl FnMut(&Tale) -> bool) -> Tale {
     let mut source = on("h1", &format!("source {} {lanes}", sink.hear()));
     let until = Deadline::new(350);
     loop {
-        let said = source.hear();
-        let words: Vec<&str> = said.split(' ').collect();
-        let number = |i: usize| words[i].parse().expect("a number");
-        let rate = words[0].parse().expect("a number");
-        let tale =
-            Tale { rate, lanes: number(1), striped: number(2), lent: number(3), all: number(4), stopped: words[5] == "true" };
+        let tale = Tale::heard(&source.hear());
         if enough(&tale) {
             return tale;
         }
@@ -141,6 +163,45 @@ fn where_each_flow_is_limited_several_carry_more() {
         tale.lanes > 1 && used && tale.rate > 2.0 * FLOW
     });
     eprintln!("{one:?}\n{several:?}");
+}
+
+/// What one job found out the next one begins with: in its first seconds it has what the first one had to find.
+#[test]
+fn the_next_job_has_them_from_the_start() {
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let _dog = watchdog("next_flows", 800);
+    if !["h1", "h2"].into_iter().all(limit_flows) {
+        return eprintln!("left out: this kernel has no htb (CONFIG_NET_SCH_HTB)");
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("flows-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir(&directory).expect("made");
+    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("mode");
+    let job = |enough: fn(&Tale) -> bool| {
+        let mut sink = on("h2", "sink");
+        let mut source = on("h1", &format!("source {} 0 {}", sink.hear(), directory.display()));
+        let until = Deadline::new(350);
+        loop {
+            let tale = Tale::heard(&source.hear());
+            eprintln!("{tale:?}");
+            if enough(&tale) {
+                source.tell("end");
+                assert_eq!(source.hear(), "over");
+                return tale;
+            }
+            source.tell("go on");
+            until.check(|| format!("{tale:?}"));
+        }
+    };
+    let first = job(|tale| tale.lanes > 1 && tale.rate > 2.0 * FLOW);
+    assert!(!first.learned);
+    let kept = std::fs::read_to_string(directory.join("profile.links.toml")).expect("kept");
+    assert!(kept.contains("link = \"eth0") && kept.contains("lanes = {"), "{kept}");
+    // Whatever its rate is: on a busy machine that may be less.
+    let second = job(|_| true);
+    assert!(second.learned && second.lanes > 0 && second.striped > 0, "{second:?} after {kept}");
+    eprintln!("{first:?}\n{second:?}\n{kept}");
+    std::fs::remove_dir_all(&directory).expect("removed");
 }
 
 /// Virtual cables have no network card: the kernel copies when it delivers, and says so. Then it is given nothing more, but for a try now and then.

@@ -3,8 +3,9 @@
 use super::Connection;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
+use crate::sys::tcp::{self, Health};
 use crate::sys::wake::Wake;
-use crate::sys::{fork, tcp};
+use crate::sys::fork;
 use crate::transport::tcp::NOBODY;
 use crate::transport::tcp::greeting::wins;
 use crate::transport::tcp::incoming::Incoming;
@@ -95,10 +96,13 @@ impl Line for Connection {
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
         halves.unwatched = false;
+        // A socket that is broken off has no address any more.
+        self.link();
+        halves.outgoing.zerocopy.take_back(self.stream.fd());
+        self.teach(&mut halves, &Health::default());
+        self.tell(&halves, &mut self.office.zerocopies.lock());
         self.forget_lanes(&mut halves);
         self.office.guesses.lock().add(halves.incoming.guesses);
-        halves.outgoing.zerocopy.take_back(self.stream.fd());
-        self.office.zerocopies.lock().add(&halves.outgoing.zerocopy);
         halves.outgoing = Outgoing::new(ZeroCopy::never());
         halves.incoming = Incoming::new();
     }

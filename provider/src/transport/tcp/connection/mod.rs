@@ -14,7 +14,7 @@ use super::{Guesses, NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
-use crate::sys::tcp;
+use crate::sys::tcp::{self, Health};
 use crate::transport::Greeting;
 use crate::types::PeerId;
 use parking_lot::Mutex;
@@ -117,6 +117,8 @@ pub struct Connection {
     pub(super) wants_lanes: AtomicBool,
     /// The one that this is a lane of.
     pub(super) first: OnceLock<Weak<Connection>>,
+    /// The link by which it leaves, once somebody asked.
+    pub(super) link: OnceLock<Option<Arc<str>>>,
     /// It is in the list of those that were read lately.
     pub(super) is_owing: AtomicBool,
     /// It counts as one that is held up ([`Office::held_up`]).
@@ -150,9 +152,9 @@ impl Connection {
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
         let (is_owing, is_held_up) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (wants_lanes, first) = (AtomicBool::new(false), OnceLock::new());
+        let (wants_lanes, first, link) = (AtomicBool::new(false), OnceLock::new(), OnceLock::new());
         let (stream, halves, put_off) = (stream.into(), Mutex::new(halves), AtomicU64::new(0));
-        Connection { stream, slot, office, peer, foreign, wants_lanes, first, is_owing, is_held_up, put_off, halves }
+        Connection { stream, slot, office, peer, foreign, wants_lanes, first, link, is_owing, is_held_up, put_off, halves }
     }
 
     /// The job's key is proved before anything is said; `calls`: by us first.
@@ -431,6 +433,7 @@ impl Connection {
         let Some(health) = tcp::health(self.stream.fd()) else { return };
         let mut halves = self.halves.lock();
         self.look_at_haste(&mut halves, &health);
+        self.teach(&mut halves, &health);
         if !health.waits {
             halves.waits_since = 0;
             return;
@@ -456,6 +459,7 @@ impl Connection {
         self.send(&mut halves, true);
         let all = !halves.outgoing.has_work() && self.stream.push() == Ok(true);
         let all = all && !halves.outgoing.zerocopy.waits();
+        self.teach(&mut halves, &Health::default());
         halves.ended.is_some() || lanes && all && tcp::unacknowledged(self.stream.fd()) == 0
     }
 
@@ -463,11 +467,22 @@ impl Connection {
         self.halves.lock().incoming.guesses
     }
 
-    /// What left without a copy is told to `sums`.
-    pub(super) fn add_zerocopy(&self, sums: &mut Sums) {
+    /// What left without a copy, and by how many connections, is told to `sums`.
+    pub(super) fn add_to(&self, sums: &mut Sums) {
         // Whoever is forgotten has told already.
         if self.peer.load(Ordering::Relaxed) != NOBODY {
-            sums.add(&self.halves.lock().outgoing.zerocopy);
+            self.tell(&self.halves.lock(), sums);
+        }
+    }
+
+    pub(super) fn tell(&self, halves: &Halves, sums: &mut Sums) {
+        let link = self.link().map(|(_, link)| link.clone());
+        let zerocopy = &halves.outgoing.zerocopy;
+        sums.add(zerocopy, link.as_ref());
+        match &halves.bundle {
+            Some(bundle) => bundle.tell(sums, link),
+            None if self.stream.is_near() && zerocopy.was_asked() => sums.tell_near(),
+            None => {}
         }
     }
 }

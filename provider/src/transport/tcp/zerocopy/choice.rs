@@ -3,16 +3,17 @@
 //! A copy costs the sender's thread by the byte. Without one it pays for holding pages and for the kernel's notices, and gets its memory back
 //! later; out of a registered buffer it pays for the notices only, and for registering, once. What is least depends on the machine, the network card and
 //! the size; and where the kernel has to copy all the same (a loopback interface, a veth pair, somebody who listens), it is always the copy. So all
-//! ways are tried, few times and ever more seldom; the notices say whether it copied.
+//! ways are tried, few times and ever more seldom; the notices say whether it copied. What other connections of the same link found is taken for what was seen here
+//! ([`Choice::from_others`]), until this connection has as many samples of its own.
 
+use super::samples::Samples;
+use crate::transport::tcp::lessons::{self, By, Copies};
 use std::fmt;
 
 /// Sizes that are told apart: from these bytes on.
-const CLASSES: [usize; 3] = [LEAST, 128 << 10, 512 << 10];
+pub(in super::super) const CLASSES: [usize; 3] = [LEAST, 128 << 10, 512 << 10];
 /// Shorter payload is always copied: pinning some pages costs what copying them does.
 pub(super) const LEAST: usize = 32 << 10;
-/// Samples of each way: the middle one counts.
-const SAMPLES: usize = 7;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.
 const LOOK: u32 = 8;
 /// Trials in a row of a way that is not used: as many as move the middle.
@@ -44,7 +45,7 @@ pub(in super::super) enum Way {
     Registered,
 }
 
-const WAYS: [Way; 3] = [Way::Copied, Way::Lent, Way::Registered];
+const WAYS: [Way; lessons::WAYS] = [Way::Copied, Way::Lent, Way::Registered];
 
 /// What is known of each way.
 #[derive(Clone, Copy, Default)]
@@ -99,31 +100,6 @@ impl fmt::Display for Verdict {
             }
             Verdict::Refused(Refusal::Memory) => "the kernel cannot pin the memory that the messages are in",
         })
-    }
-}
-
-/// The last costs of one way, in nanoseconds for a KiB; without a copy with what the notice took.
-#[derive(Clone, Copy, Default)]
-struct Samples {
-    last: [f64; SAMPLES],
-    count: usize,
-}
-
-impl Samples {
-    fn add(&mut self, cost: f64) {
-        self.last[self.count % SAMPLES] = cost;
-        self.count += 1;
-    }
-
-    fn are_enough(&self) -> bool {
-        self.count >= SAMPLES
-    }
-
-    /// The middle one, once there are enough.
-    fn cost(&self) -> Option<f64> {
-        let mut sorted = self.last;
-        sorted.sort_by(f64::total_cmp);
-        self.are_enough().then_some(sorted[SAMPLES / 2])
     }
 }
 
@@ -285,6 +261,11 @@ pub(super) struct Choice {
     served: f64,
     /// Payloads since the last notice.
     unanswered: Each<u32>,
+    /// Who found what it began with.
+    began_by: Option<By>,
+    /// It was seen here that the kernel copies; something was seen of which nobody was told.
+    saw_copies: bool,
+    untold: bool,
 }
 
 impl Default for Choice {
@@ -299,11 +280,49 @@ impl Default for Choice {
             registering: 0.0,
             served: SERVES,
             unanswered: Each::default(),
+            began_by: None,
+            saw_copies: false,
+            untold: false,
         }
     }
 }
 
 impl Choice {
+    /// One that begins with what others found. Where the kernel copied, nothing is tried for a while; else as if the last samples had been taken here.
+    pub fn from_others(known: &Copies, by: By) -> Choice {
+        let mut choice = Choice { began_by: Some(by), ..Choice::default() };
+        if known.copied {
+            choice.rest(Way::Lent, Verdict::Copies);
+            choice.rest(Way::Registered, Verdict::Copies);
+            return choice;
+        }
+        for (class, costs) in choice.classes.iter_mut().zip(known.costs) {
+            for (way, cost) in WAYS.into_iter().zip(costs).filter(|(_, cost)| *cost > 0.0) {
+                class.ways[way].samples = Samples::from_others(cost);
+            }
+            class.decide();
+        }
+        choice
+    }
+
+    /// What was seen here; `None`: too little.
+    fn found(&self) -> Option<Copies> {
+        let copied = self.saw_copies && self.rests[Way::Lent].why == Some(Verdict::Copies);
+        let costs = self.classes.map(|class| WAYS.map(|way| class.ways[way].samples.own_cost().unwrap_or(0.0)));
+        let compared = costs.iter().any(|[copied, others @ ..]| *copied > 0.0 && others.iter().any(|cost| *cost > 0.0));
+        (copied || compared).then_some(Copies { copied, costs: if copied { Default::default() } else { costs } })
+    }
+
+    /// The same, if there is something new.
+    pub fn news(&mut self) -> Option<Copies> {
+        if std::mem::take(&mut self.untold) { self.found() } else { None }
+    }
+
+    /// Who found what it goes by.
+    pub fn by(&self) -> Option<By> {
+        if self.found().is_some() { Some(By::Here) } else { self.began_by }
+    }
+
     /// Whether buffers can be registered at all; else nothing leaves out of such.
     pub fn registers(&mut self, can: bool) {
         self.registers = can;
@@ -366,6 +385,7 @@ impl Choice {
                 (self.served, self.registering) = (self.served / 2.0, self.registering / 2.0);
             }
         }
+        self.untold = true;
         let Some(class) = self.class(len) else { return };
         class.ways[way].samples.add(cost / (len as f64 / 1024.0));
         class.decide();
@@ -392,6 +412,7 @@ impl Choice {
             // Nothing of what was found holds when it is tried again.
             self.classes = [Class::new(); CLASSES.len()];
             (self.answered, self.copied) = (0.0, 0.0);
+            (self.saw_copies, self.untold) = (true, true);
             self.rest(Way::Lent, Verdict::Copies);
             self.rest(Way::Registered, Verdict::Copies);
         }

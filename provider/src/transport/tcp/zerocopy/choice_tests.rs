@@ -314,3 +314,65 @@ fn short_payload_is_copied() {
     assert!((0..1000).all(|_| !choice.considers(LEAST - 1)));
     assert_eq!(choice.verdict(Way::Lent), Verdict::Trying);
 }
+
+/// What a connection of some link found out.
+fn found(link: &Link, seed: u64) -> Copies {
+    let mut sender = Sender::new(seed);
+    sender.send(link, 3000);
+    sender.choice.found().expect("enough was sent")
+}
+
+/// A connection that begins with it.
+fn next(known: &Copies, seed: u64) -> Sender {
+    let mut choice = Choice::from_others(known, By::Job(1));
+    choice.registers(true);
+    Sender { choice, ..Sender::new(seed) }
+}
+
+proptest! {
+    /// Who begins with what another connection found loses nothing at the start, and no more than others ever after, though all is another link by then.
+    #[test]
+    fn what_others_found_is_where_it_begins(link in link(), other in link(), seed: u64) {
+        let known = found(&link, seed);
+        prop_assert_eq!(known.copied, link.copies);
+        let mut same = next(&known, seed);
+        same.send(&link, 60);
+        // As long as nothing is tried for comparison. What differs by less than it is worth is no mistake, nor what shakes.
+        prop_assert!(same.spent < 1.6 * same.best, "{link:?}: {} of {}", same.spent, same.best);
+        same.send(&link, 10_000);
+        prop_assert!(same.spent < 1.2 * same.best + 40.0 * link.worst(), "{link:?}: {} of {}", same.spent, same.best);
+        // Where the kernel copied nothing is tried for 4096 payloads.
+        let mut moved = next(&known, seed);
+        moved.send(&other, 12_000);
+        moved.send(&other, 10_000);
+        prop_assert!(moved.spent < 1.2 * moved.best + 40.0 * other.worst(), "{other:?} after {link:?}: {} of {}", moved.spent, moved.best);
+    }
+
+    /// A kernel that copied is not asked again before a long time, but it is.
+    #[test]
+    fn where_the_kernel_copied_nothing_is_tried(link in link(), seed: u64) {
+        let known = Copies { copied: true, ..Copies::default() };
+        let mut sender = next(&known, seed);
+        sender.send(&link, PAUSE[0] as usize);
+        prop_assert_eq!(sender.lent(), 0);
+        prop_assert_eq!((sender.choice.verdict(Way::Lent), sender.choice.by(), sender.choice.found()), (Verdict::Copies, Some(By::Job(1)), None));
+        sender.send(&link, 4 * PAUSE[0] as usize);
+        prop_assert!(sender.lent() > 0);
+        prop_assert_eq!(sender.choice.by(), Some(By::Here));
+    }
+}
+
+/// What is passed on was seen here: what one began with is not passed on as if it had been.
+#[test]
+fn hearsay_is_not_passed_on() {
+    let known = found(&CARD, 7);
+    assert!(!known.copied && known.costs.iter().all(|[copied, lent, held]| *lent > 0.0 && copied > lent && *held == 0.0), "{known:?}");
+    let mut sender = next(&known, 8);
+    assert_eq!((sender.choice.verdict(Way::Lent), sender.choice.by()), (Verdict::Pays, Some(By::Job(1))));
+    sender.send(&CARD, 100);
+    assert!(sender.lent() > 85, "it pays from the start: {}", sender.lent());
+    assert_eq!((sender.choice.news(), sender.choice.by()), (None, Some(By::Job(1))), "no copy was compared with here");
+    sender.send(&CARD, 10_000);
+    assert_eq!(sender.choice.by(), Some(By::Here));
+    assert!(sender.choice.news().is_some() && sender.choice.news().is_none(), "told once");
+}

@@ -116,7 +116,7 @@ fn sends(at: *mut u8, wanted: network::ZeroCopy, kind: &str, registers: bool) {
     let left = registered(&outgoing).filter(|_| wanted == network::ZeroCopy::Uring);
     let Some(left) = left else { return };
     let mut sums = Sums::default();
-    sums.add(&outgoing.zerocopy);
+    sums.add(&outgoing.zerocopy, None);
     let tale = sums.tales().into_iter().find(|tale| tale.about == "registered buffers").expect("told");
     assert_eq!((left > 0, tale.on), (registers, registers), "{kind}: {}", tale.why);
     assert!(registers || tale.why.contains("memory that is not registered"), "{kind}: {}", tale.why);

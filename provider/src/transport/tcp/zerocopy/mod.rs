@@ -10,10 +10,12 @@ mod desk;
 mod loans;
 #[cfg(test)]
 mod memory_tests;
+mod samples;
 mod tales;
 #[cfg(test)]
 mod tests;
 
+use super::lessons::{Copies, Lessons};
 use super::outgoing::Posted;
 use super::stream::Stream;
 use crate::cache::registered::NotHeld;
@@ -28,10 +30,10 @@ use loans::{By, Loans};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tales::Standing;
 
-pub(super) use choice::Way;
+pub(super) use choice::{CLASSES, Way};
 pub use tales::Sums;
 
 /// Nanoseconds that a connection which was broken off may take until the kernel lets go of our memory. What it still had queued is gone at once; what a
@@ -43,11 +45,23 @@ const LET_GO: u64 = 1_000_000_000;
 pub(super) struct Means {
     wanted: network::ZeroCopy,
     desk: Arc<Desk>,
+    lessons: Arc<OnceLock<Arc<Lessons>>>,
 }
 
 impl Means {
     pub fn new(wanted: network::ZeroCopy, poller: Arc<Poller>) -> Means {
-        Means { wanted, desk: Arc::new(Desk::new(poller)) }
+        Means { wanted, desk: Arc::new(Desk::new(poller)), lessons: Arc::default() }
+    }
+
+    /// Connections begin with what `lessons`, once they are there, say of their link.
+    pub fn learning_from(self, lessons: Arc<OnceLock<Arc<Lessons>>>) -> Means {
+        Means { lessons, ..self }
+    }
+
+    /// A choice that begins with what others found of the link by which `stream` leaves.
+    fn choice(&self, stream: &Stream) -> Choice {
+        let known = self.lessons.get().and_then(|lessons| lessons.of(&lessons.link(stream)?).copies);
+        known.map_or_else(Choice::default, |(copies, by)| Choice::from_others(&copies, by))
     }
 
     /// For the connection at `slot`.
@@ -160,7 +174,7 @@ impl ZeroCopy {
             network::ZeroCopy::Auto | network::ZeroCopy::Uring => Some(means.desk.account(slot)),
             _ => None,
         };
-        let choice = (wanted == network::ZeroCopy::Auto).then(Choice::default);
+        let choice = (wanted == network::ZeroCopy::Auto).then(|| means.choice(stream));
         let (loans, clock) = (Loans::default(), Clock::machine());
         ZeroCopy::May(Box::new(Lender {
             loans,
@@ -197,6 +211,16 @@ impl ZeroCopy {
         }
         lender.spent = 0;
         Some(way)
+    }
+
+    /// Whether payload was ever long enough to ask whether it may lend.
+    pub fn was_asked(&self) -> bool {
+        !matches!(self, ZeroCopy::Unasked(..))
+    }
+
+    /// What was found out here of what payload costs, if anything was since this was asked last.
+    pub fn news(&mut self) -> Option<Copies> {
+        self.lender()?.choice.as_mut()?.news()
     }
 
     fn lender(&mut self) -> Option<&mut Lender> {

@@ -5,6 +5,7 @@ use super::{Lender, Way, ZeroCopy};
 use crate::cache::registered::NotHeld;
 use crate::transport::Tale;
 use std::fmt;
+use std::sync::Arc;
 
 /// Whether a connection lends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +50,23 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub(in super::super) fn add(&mut self, one: &ZeroCopy) {
+    /// `link`: by which it leaves, if that is known.
+    pub(in super::super) fn add(&mut self, one: &ZeroCopy, link: Option<&Arc<str>>) {
         match one {
             // Who had nothing long to send has nothing to tell.
             ZeroCopy::Unasked(..) => {}
-            ZeroCopy::Off(why) => self.tell(LENT, false, why.to_string(), why.to_string()),
-            ZeroCopy::May(lender) => self.add_lender(lender),
+            ZeroCopy::Off(why) => self.tell(&why.to_string(), tale(LENT, false, why.to_string(), link)),
+            ZeroCopy::May(lender) => self.add_lender(lender, link),
         }
     }
 
-    fn add_lender(&mut self, lender: &Lender) {
+    /// A connection within this host, which needs no further ones.
+    pub(in super::super) fn tell_near(&mut self) {
+        let why = "both ends are on this host, where nothing limits a stream but the cores that copy";
+        self.tell(why, Tale { number: Some(1), ..tale("lanes", false, why.into(), None) });
+    }
+
+    fn add_lender(&mut self, lender: &Lender, link: Option<&Arc<str>>) {
         self.lent += lender.lent;
         self.registered += lender.registered;
         self.copied += lender.copied;
@@ -66,20 +74,25 @@ impl Sums {
         for (about, way) in [(LENT, Way::Lent), (REGISTERED, Way::Registered)] {
             let refusal = if way == Way::Registered { lender.unregistered() } else { None };
             match (refusal, &lender.choice) {
-                (Some(why), _) => self.tell(about, false, why.clone(), why),
-                (None, None) => self.tell(about, true, forced.clone(), forced.clone()),
+                (Some(why), _) => self.tell(&why.clone(), tale(about, false, why, link)),
+                (None, None) => self.tell(&forced, tale(about, true, forced.clone(), link)),
                 (None, Some(choice)) => {
                     let verdict = choice.verdict(way);
-                    self.tell(about, verdict == Verdict::Pays, verdict.to_string(), choice.says(way));
+                    let by = choice.by().filter(|_| !matches!(verdict, Verdict::Trying | Verdict::Refused(_)));
+                    self.tell(&verdict.to_string(), Tale { by, ..tale(about, verdict == Verdict::Pays, choice.says(way), link) });
                 }
             }
         }
     }
 
-    fn tell(&mut self, about: &'static str, on: bool, key: String, why: String) {
-        match self.tales.iter_mut().find(|(known, tale)| *known == key && tale.about == about) {
-            Some((_, tale)) => tale.connections += 1,
-            None => self.tales.push((key, Tale { about, on, connections: 1, why })),
+    /// One more connection of which that is to be told; `key`: in words without figures.
+    pub(in super::super) fn tell(&mut self, key: &str, tale: Tale) {
+        let alike = |known: &Tale| {
+            (known.about, known.on, &known.link, known.by, known.number) == (tale.about, tale.on, &tale.link, tale.by, tale.number)
+        };
+        match self.tales.iter_mut().find(|(known, other)| known == key && alike(other)) {
+            Some((_, known)) => known.connections += 1,
+            None => self.tales.push((key.into(), tale)),
         }
     }
 
@@ -87,6 +100,10 @@ impl Sums {
     pub fn tales(self) -> Vec<Tale> {
         self.tales.into_iter().map(|(_, tale)| tale).collect()
     }
+}
+
+fn tale(about: &'static str, on: bool, why: String, link: Option<&Arc<str>>) -> Tale {
+    Tale { about, on, connections: 1, why, link: link.cloned(), by: None, number: None }
 }
 
 impl Lender {
@@ -107,7 +124,7 @@ impl super::super::Tcp {
     /// What left without a copy, and why so or not, on all connections that there are and were.
     pub fn zerocopies(&self) -> Sums {
         let mut sums = self.office.zerocopies.lock().clone();
-        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.add_zerocopy(&mut sums));
+        self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).for_each(|connection| connection.add_to(&mut sums));
         sums
     }
 }
