@@ -41,7 +41,7 @@ fn told(node: &Node, why: &str) -> u64 {
 }
 
 /// Sends until a message went by mapped memory: news of memory that was unmapped before may still be coming in.
-fn until_mapped(a: &mut Node, b: &mut Node, from: usize, into: &mut [u8]) {
+pub fn until_mapped(a: &mut Node, b: &mut Node, from: usize, into: &mut [u8]) {
     let (before, until) = (a.stats().mapped, Deadline::new(20));
     for seed in 0.. {
         message(a, b, from, into, seed);
