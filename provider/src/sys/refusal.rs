@@ -203,7 +203,8 @@ impl Seen {
         let scope = super::tracer::scope();
         let parent_of = |pid: u32| Facts::of(pid).map_or(0, |facts| facts.parent);
         // Trees of processes are not deep.
-        let mut ancestors = std::iter::successors(Some(caller.parent), |pid| Some(parent_of(*pid))).take(64).take_while(|pid| *pid > 1);
+        let mut ancestors =
+            std::iter::successors(Some(caller.parent), |pid| Some(parent_of(*pid))).take(64).take_while(|pid| *pid > 1);
         let kin = scope == Some(1) && ancestors.any(|pid| pid == target.parent);
         Seen { looks: None, scope, kin }
     }
@@ -213,14 +214,22 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
     /// The call fails for everything.
-    Call { call: Call, errno: Errno, seccomp: u32 },
+    Call {
+        call: Call,
+        errno: Errno,
+        seccomp: u32,
+    },
     /// Caller and target run as other users or groups.
     Users([(u32, u32, u32); 2]),
     Dumpable(u32),
     /// Of caller and target, as far as known.
     Namespaces([(u32, Option<String>); 2]),
     /// The target has some that the caller lacks.
-    Capabilities { caller: u32, target: u32, mask: u64 },
+    Capabilities {
+        caller: u32,
+        target: u32,
+        mask: u64,
+    },
     /// `ptrace_scope` 1, between children of different parents.
     NotKin([(u32, u32); 2]),
     /// `ptrace_scope` 1, of a target that named nobody.

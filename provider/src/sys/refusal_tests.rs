@@ -47,7 +47,10 @@ fn each_reason_alone_is_the_reason() {
     only(&said(&caller, &Facts { users: [1000, 1002, 1000], ..target.clone() }, seen), "as one user");
     only(&said(&caller, &Facts { groups: [7; 3], ..target.clone() }, seen), "process 4712 as user 1000 and group 7");
     only(&said(&caller, &Facts { dumpable: Some(false), ..target.clone() }, seen), "process 4712 is not dumpable");
-    only(&said(&caller, &Facts { permitted: 1, ..target.clone() }, seen), "process 4712 has capabilities that process 4711 lacks (0x1;");
+    only(
+        &said(&caller, &Facts { permitted: 1, ..target.clone() }, seen),
+        "process 4712 has capabilities that process 4711 lacks (0x1;",
+    );
     let there = Facts { namespace: Some("user:[9]".into()), ..target.clone() };
     only(&said(&caller, &there, seen), "user namespaces differ (process 4711: user:[4026531837], process 4712: user:[9])");
     // What cannot be looked at has another table of users.
