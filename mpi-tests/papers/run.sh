@@ -59,7 +59,7 @@ if [ -n "$build" ] && [ -n "$measured" ]; then
     sed -n 's/.*"executable":"\([^"]*\/reuse-[^"]*\)".*/\1/p')
   # What is said later counts.
   arguments=(--engine "$engine" "${arguments[@]}")
-  [ -z "$tortured" ] || arguments+=(--torture "$here/torture.sh")
+  [ -z "$tortured" ] || arguments+=(--torture "$(printf %q "$here/torture.sh")")
 fi
 python=$root/target/venv/papers/bin/python3
 [ -x "$python" ] || {
