@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -23,11 +24,12 @@ PROGRAMS = ("sweep", "rate", "allreduce", "reused", "fresh", "compare")
 ACROSS = "all"  # the unit of stacks of different MPIs
 
 
-def run(name, program, scale):
-    """One run of one program: its JSON lines, or None and the reason."""
+def run(name, program, scale, longest):
+    """One run of one program: its JSON lines, or None and the reason. Long messages: of up to so many bytes."""
     mpi = STACKS[name][0]
     if program in wanted.METRICS:
-        sweep = over.preloading(name, [str(OUT / mpi / "sweep"), "--json", "--min", "1024", "--iters-scale", str(scale / 2)])
+        sizes = ["--min", "1024", "--max", str(longest)]
+        sweep = over.preloading(name, [str(OUT / mpi / "sweep"), "--json", *sizes, "--iters-scale", str(scale / 2)])
         command, ranks = [*PIN, *sweep, *(["--fresh"] if program == "fresh" else [])], 2
     elif program == "allreduce":
         command, ranks = [str(OUT / mpi / "allreduce"), "--seconds", str(max(scale, 0.2))], 8
@@ -50,11 +52,16 @@ class Results:
         self.samples = {}  # metric -> stack -> size -> {round: value}
         self.handovers, self.failures, self.limits = [], {}, []
 
+    def hands(self, program, mpi):
+        """The hand-overs in nanoseconds in the rounds of a program that count."""
+        return [ns for h in self.handovers if h["kept"] and (h["mpi"], h["program"]) == (mpi, program) for ns in h["ns"]]
+
     def hand(self, metric, mpi):
-        """The hand-over in nanoseconds in the rounds of a table, and whether they were steady."""
+        """The same in the rounds of a table, in the middle; whether they were steady; and all of them."""
         program = "sweep" if metric in ("latency", "bandwidth") else metric
-        here = [h for h in self.handovers if h["kept"] and (h["mpi"], h["program"]) == (mpi, program)]
-        return statistics.median(ns for h in here for ns in h["ns"]), all(h["steady"] for h in here)
+        hands = self.hands(program, mpi)
+        steady = all(h["steady"] for h in self.handovers if h["kept"] and (h["mpi"], h["program"]) == (mpi, program))
+        return statistics.median(hands), steady, hands
 
     def add(self, round_, stack, program, points):
         for point in points:
@@ -99,9 +106,9 @@ def members(stacks, mpi):
     return [s for s in stacks if (s in wanted.STACKS if mpi == ACROSS else STACKS[s][0] == mpi and s != wanted.HEAP)]
 
 
-def measure(stacks, programs, rounds, scale):
+def measure(stacks, programs, options):
     """A round is one program under all ways of one MPI: only those are compared, and a short round seldom meets a move."""
-    results = Results()
+    results, rounds = Results(), options.rounds
     units = [(mpi, program) for mpi in TITLES for program in programs if program in OWN and members(stacks, mpi)]
     units += [(ACROSS, program) for program in programs if program in wanted.METRICS and members(stacks, ACROSS)]
     kept = dict.fromkeys(units, 0)
@@ -112,7 +119,7 @@ def measure(stacks, programs, rounds, scale):
                 continue
             this, hands = [], [limits(True)["handover_ns"]]
             for name in [s for s in members(stacks, mpi) if (s, program) not in results.failures]:
-                points, why = run(name, program, scale)
+                points, why = run(name, program, options.scale, options.max)
                 hands.append(limits(True)["handover_ns"])
                 if why:
                     results.failures[name, program] = why
@@ -152,9 +159,9 @@ def show(results, stacks):
                 continue
             ours = f"{mpi}-rustmx" if f"{mpi}-rustmx" in here else None
             others = [s for s in here if s != ours]
-            ns, steady = results.hand(metric, mpi)
+            ns, steady, hands = results.hand(metric, mpi)
             what = f"{title}, {metric}{' of 8 ranks' if metric == 'allreduce' else ''}, {unit}"
-            print(f"\n{what}; hand-over {ns:.0f} ns{'' if steady else '. NO STEADY ROUND: this proves nothing'}")
+            print(f"\n{what}; hand-over {ns:.0f} ns ({min(hands):.0f} .. {max(hands):.0f}){'' if steady else '. NO STEADY ROUND: this proves nothing'}")
             head = ["size"] + [s.split("-")[1] for s in here] + (["spread"] if ours else [])
             head += [f"vs {o.split('-')[1]}" for o in others if ours] + (["vs best"] if ours and len(others) > 1 else [])
             head += ["hand-overs"] if ours and metric == "latency" else []
@@ -193,7 +200,8 @@ def show_across(results, stacks):
         if not sizes:
             continue
         ours = [s for s in (wanted.HEAP, wanted.PLAIN) if s in here]
-        print(f"\n{words}")
+        hands = results.hands(metric.split()[0], ACROSS)
+        print(f"\n{words}; hand-over {statistics.median(hands):.0f} ns ({min(hands):.0f} .. {max(hands):.0f})")
         head = ["size", *here] + [f"{s.split('-')[1]}/best" for s in ours] + [f"spread {s.split('-')[1]}" for s in ours]
         rows = [head]
         for size in sizes:
@@ -204,13 +212,13 @@ def show_across(results, stacks):
         table(rows)
 
 
-def compared(quick):
+def compared(quick, longest):
     """What rustmx says of itself without an MPI, or why it does not."""
     command = over.LIBRARIES / "rustmx"
     if not command.exists():
         return None, f"{command} is missing: cargo build --release -p rustmx-cli"
     say("rustmx compare" + ("" if quick else ", some minutes"))
-    arguments = [command, "compare", "--json", "--min", "256", "--max", "16m", *(["--quick"] if quick else [])]
+    arguments = [command, "compare", "--json", "--min", "256", "--max", str(max(longest, 16 << 20)), *(["--quick"] if quick else [])]
     environment = dict(os.environ) | {"FI_RUSTMX_PROFILE": over.RUSTMX["FI_RUSTMX_PROFILE"]}
     done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200, check=False)
     return (json.loads(done.stdout), None) if done.returncode == 0 else (None, done.stderr[-1500:] or f"exit code {done.returncode}")
@@ -225,11 +233,11 @@ def verdicts(results):
             found.append({"goal": goal, "verdict": "not measured"})
             continue
         worst = max(ratios, key=ratios.get)
-        _, steady = results.hand(metric, STACKS[ours][0])
+        _, steady, hands = results.hand(metric, STACKS[ours][0])
         found.append({
             "goal": goal, "verdict": "unproven" if not steady else "met" if ratios[worst] <= 1 else "missed", "worst_ratio": round(ratios[worst], 3),
             "worst_size": worst, "sizes_met": sum(r <= 1 for r in ratios.values()), "sizes": len(ratios),
-        })
+        } | wanted.phase(hands))
     return found
 
 
@@ -243,7 +251,7 @@ def record(results, options, goals, asked, stacks):
         for metric, by_stack in results.samples.items()
     }
     return over.machine() | {
-        "scale": options.scale, "units": {m: u for m, (_, u, _) in METRICS.items()},
+        "scale": options.scale, "longest": options.max, "units": {m: u for m, (_, u, _) in METRICS.items()},
         "stacks": {name: STACKS[name][3] for name in stacks}, "handovers": results.handovers, "limits": results.limits,
         "results": summary, "goals": goals, "long_messages": asked, "failures": {f"{n} {p}": w for (n, p), w in results.failures.items()},
     }
@@ -261,15 +269,32 @@ def chosen(words):
     return stacks or list(STACKS), programs or list(PROGRAMS)
 
 
+def size(text):
+    """A size like 16m."""
+    unit = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:].lower(), 1)
+    return int(text if unit == 1 else text[:-1]) * unit
+
+
+def need_room(longest):
+    """Two ranks that have windows of 64 messages each way in buffers of their own."""
+    need = 2 * 2 * 64 * longest
+    available = next(int(line.split()[1]) << 10 for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    if available < need * 1.1:
+        fail(f"--max {human(longest)} needs {human(need)} of memory, and {human(available)} are available: choose a smaller one")
+
+
 def main():
     parser = over.Arguments()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--max", type=size, default=4 << 20)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.rounds < 1:
         misused("--rounds needs a number above 0")
+    if not 1 << 20 <= options.max <= 32 << 20:
+        misused("--max needs a size from 1m to 32m")
     options.scale = 0.2 if options.quick else 1
     if options.quick and options.rounds == 5:
         options.rounds = 2
@@ -277,17 +302,21 @@ def main():
     if options.check:
         return 0
     over.need_two_cores()
+    if "fresh" in programs:
+        need_room(options.max)
     say(f"building; {len(stacks)} stacks, {options.rounds} rounds of {', '.join(programs)}")
     if wanted.HEAP in stacks and not over.HEAP.exists():
         say(f"{wanted.HEAP} left out: {over.HEAP} is missing: cargo build --release -p rustmx-heap")
         stacks.remove(wanted.HEAP)
     over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"))
-    results = measure(stacks, programs, options.rounds, options.scale)
+    results = measure(stacks, programs, options)
     unsteady = {h["program"] for h in results.handovers if h["mpi"] == ACROSS and h["kept"] and not h["steady"]}
-    goals, asked = verdicts(results), wanted.judged(results.samples, unsteady)
+    unsteady |= {h["program"] for h in results.handovers if h["mpi"] == "ompi5" and h["kept"] and not h["steady"]}
+    hands = {program: results.hands(program, ACROSS if program in wanted.METRICS else "ompi5") for program in programs}
+    goals, asked = verdicts(results), wanted.judged(results.samples, unsteady, hands)
     if "compare" in programs:
-        said, why = compared(options.quick)
-        asked += wanted.of_comparison(said) if said else []
+        said, why = compared(options.quick, options.max)
+        asked += wanted.of_comparison(said, why)
         results.failures |= {("rustmx", "compare"): why} if why else {}
     data = record(results, options, goals, asked, stacks)
     text, written = over.write(OUT, data)
@@ -298,11 +327,14 @@ def main():
         show_across(results, stacks)
         print("\nGoals (unproven: no steady round)")
         for goal in goals:
-            worst = f" (worst {goal['worst_ratio']:.2f} at {human(goal['worst_size'])}; {goal['sizes_met']} of {goal['sizes']} sizes)" if "sizes" in goal else ""
+            worst = f" (worst {goal['worst_ratio']:.2f} at {human(goal['worst_size'])}; {goal['sizes_met']} of {goal['sizes']} sizes; hand-over {wanted.in_phase(goal)} ns)" if "sizes" in goal else ""
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")
         if any(g["verdict"] != "not measured" for g in asked):
-            print("\nLong messages: the worst size of each goal; of the best other stack's time in the same round, the smallest and the largest round")
+            print("\nLong messages: the worst size of each goal; of the best other stack's time in the same round, the smallest and the largest round;")
+            print("hand-over of a cache line in the rounds that count, ns: median (smallest .. largest)")
             table(wanted.rows(asked, human))
+            for line in wanted.reasons(asked):
+                print(f"  {line}")
         for (name, program), why in results.failures.items():
             print(f"  FAILED       {name} {program}: {why.splitlines()[0]}")
     say(f"written: target/bench/{written}")

@@ -9,6 +9,8 @@
 #   --only WORDS   these stacks and programs only, by comma: a stack (ompi5-sm), an MPI (ompi5), a way
 #                  (rustmx, heap, sm, vader, ucx, tcp, own, shm), a program (sweep, rate, allreduce,
 #                  reused, fresh, compare)
+#   --max SIZE     longest message of reused and fresh, 1m to 32m (default 4m; 32m needs 8 GiB of memory and a minute
+#                  more each round)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables
 #   --help

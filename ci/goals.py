@@ -42,6 +42,11 @@ GOALS = (
 )
 
 
+# Beyond a doubling, no two adjacent sizes are further apart than this; of rustmx's own times.
+STEP = 1.5
+STEPS = (("latency", PLAIN), ("reused", HEAP), ("reused", PLAIN), ("fresh", HEAP), ("fresh", PLAIN))
+
+
 def ratios(samples, metric, stack, size):
     """In each round the part of the best other stack's time that a stack needs, by round; below 1 is better."""
     def values(name):
@@ -55,58 +60,130 @@ def ratios(samples, metric, stack, size):
     return found
 
 
-def judged(samples, unsteady=()):
-    """For each goal what was measured at its worst size: median and extremes of the rounds' ratios. Of `unsteady` programs nothing is proved."""
+def steps(samples, metric, stack):
+    """How far the times of a size and of twice that size are apart beyond the doubling, or downwards, in each round, by the smaller size."""
+    sizes, found = samples.get(metric, {}).get(stack, {}), {}
+    for size, times in sizes.items():
+        double = sizes.get(2 * size, {})
+        apart = [max(double[r] / (2 * time), time / double[r]) for r, time in times.items() if r in double]
+        if apart:
+            found[size] = apart
+    return found
+
+
+def phase(hands):
+    """In which phase of the machine something was measured: one hand-over of a cache line in nanoseconds, its median and extremes."""
+    hands = list(hands)
+    return {"handover_ns": {"median": round(statistics.median(hands)), "range": [round(min(hands)), round(max(hands))]}} if hands else {}
+
+
+def in_phase(found):
+    """The same in words."""
+    hand = found.get("handover_ns")
+    return f"{hand['median']} ({hand['range'][0]} .. {hand['range'][1]})" if hand else "-"
+
+
+def worst_of(here, most, proved):
+    """What was measured at the worst of these sizes: median and extremes of its rounds."""
+    if not here:
+        return {"verdict": "not measured"}
+    worst = max(here, key=lambda size: statistics.median(here[size]))
+    ratio = statistics.median(here[worst])
+    return {
+        "verdict": "unproven" if not proved else "met" if ratio <= most else "missed",
+        "worst_ratio": round(ratio, 3), "worst_size": worst,
+        "spread": [round(min(here[worst]), 3), round(max(here[worst]), 3)], "rounds": len(here[worst]),
+        "sizes_met": sum(statistics.median(v) <= most for v in here.values()), "sizes": len(here),
+    }
+
+
+def judged(samples, unsteady=(), hands=None):
+    """For each goal what was measured at its worst size. Of `unsteady` programs nothing is proved; `hands`: the hand-overs of each program."""
+
+    def about(metric):
+        program = "sweep" if metric == "latency" else metric.split()[0]
+        return program not in unsteady, phase((hands or {}).get(program, ()))
+
     found = []
     for metric, stack, first, last, most in GOALS:
         sizes = sorted(samples.get(metric, {}).get(stack, {}))
         here = {s: list(ratios(samples, metric, stack, s).values()) for s in sizes if first <= s and (last is None or s <= last)}
         here = {size: values for size, values in here.items() if values}
+        proved, when = about(metric)
         goal = {"metric": metric, "stack": stack, "from": first, "to": last, "most": round(most, 3)}
-        if not here:
-            found.append(goal | {"verdict": "not measured"})
-            continue
-        worst = max(here, key=lambda size: statistics.median(here[size]))
-        ratio = statistics.median(here[worst])
-        found.append(goal | {
-            "verdict": "unproven" if metric.split()[0] in unsteady else "met" if ratio <= most else "missed",
-            "worst_ratio": round(ratio, 3), "worst_size": worst,
-            "spread": [round(min(here[worst]), 3), round(max(here[worst]), 3)], "rounds": len(here[worst]),
-            "sizes_met": sum(statistics.median(v) <= most for v in here.values()), "sizes": len(here),
-        })
+        found.append(goal | worst_of(here, most, proved) | when)
+    for metric, stack in STEPS:
+        proved, when = about(metric)
+        goal = {"metric": f"step beyond a doubling, {metric}", "stack": stack, "most": STEP}
+        found.append(goal | worst_of(steps(samples, metric, stack), STEP, proved) | when)
     return found
 
 
-def of_comparison(said):
-    """The same of what `rustmx compare --json` says: how near to the limit, how even, how well chosen."""
-    found = []
+# What `rustmx compare` is asked of each kind of buffers.
+LIMIT, JUMP, MEAN, WORST = "above two copying processes", "step beyond a doubling", "regret on average", "regret at worst"
 
-    def add(what, kind, value, most, at, sizes):
-        found.append({
-            "metric": what, "stack": f"{kind['memory']} {kind['source']}", "most": most, "verdict": "met" if value <= most else "missed",
-            "worst_ratio": round(value, 3), "worst_size": at, "sizes": sizes,
-        })
 
-    for a in said["against_limit"]:
+def of_comparison(said, failed=None):
+    """The same of what `rustmx compare --json` says: how near to the limit, how even, how well chosen. What it does not say was not measured, of
+    what it calls unsteady nothing is proved. `failed`: why it says nothing at all."""
+    said = said or {}
+    unsteady, missing = "; ".join(said.get("unsteady", ())), said.get("missing", ())
+    mixed = next((m for m in missing if "went another way" in m), None)
+    values = {}
+
+    def add(what, kind, value, at, sizes):
+        values[what, kind["memory"], kind["source"]] = {"worst_ratio": round(value, 3), "worst_size": at, "sizes": sizes}
+
+    for a in said.get("against_limit", ()):
         if a["way"] == "chosen":
-            add("above two copying processes", a, a["worst"], 0.15, a["at"], a["sizes"])
-    for s in said["steps"]:
-        add("step beyond a doubling", s, s["apart"], 1.5, s["from"], None)
-    for r in said["regret"]:
+            add(LIMIT, a, a["worst"], a["at"], a["sizes"])
+    for s in said.get("steps", ()):
+        add(JUMP, s, s["apart"], s["from"], None)
+    for r in said.get("regret", ()):
         if r["rule"] == "the provider":
-            add("regret on average", r, r["mean"], 0.05, None, r["sizes"])
-            add("regret at worst", r, r["worst"], 0.15, r["at"], r["sizes"])
+            add(MEAN, r, r["mean"], None, r["sizes"])
+            add(WORST, r, r["worst"], r["at"], r["sizes"])
+
+    def absent(what, memory):
+        words = "exported memory: " if memory == "exported" else "alone, shared: " if what == LIMIT else None
+        told = next((m for m in missing if words and m.startswith(words)), None)
+        return failed or told or "rustmx compare was not asked for it"
+
+    found = []
+    for memory in ("private", "exported"):
+        for source in sorted({"reused", "fresh"} | {source for _, _, source in values}, key=("reused", "fresh", "cold").index):
+            for what, most in ((LIMIT, 0.15), (JUMP, STEP), (MEAN, 0.05), (WORST, 0.15)):
+                goal = {"metric": what, "stack": f"{memory} {source}", "most": most}
+                value = values.get((what, memory, source))
+                # Only what other ways cost is mixed: of the choice all messages count.
+                doubt = unsteady or (what in (MEAN, WORST) and mixed)
+                if value is None:
+                    goal |= {"verdict": "not measured", "why": absent(what, memory)}
+                elif doubt:
+                    goal |= value | {"verdict": "unproven", "why": doubt}
+                else:
+                    goal |= value | {"verdict": "met" if value["worst_ratio"] <= most else "missed"}
+                found.append(goal | phase(said.get("handover_ns", ())))
     return found
 
 
 def rows(goals, human):
-    """The closing table."""
-    table = [["goal", "of", "sizes", "at most", "measured", "rounds", "at", "met at", "verdict"]]
+    """The closing table. Hand-overs: nanoseconds, median and extremes, while that was measured."""
+    table = [["goal", "of", "sizes", "at most", "measured", "rounds", "at", "met at", "hand-over", "verdict"]]
     for g in goals:
         sizes = "all" if "from" not in g else f"{human(g['from'])} .. {human(g['to']) if g['to'] else ''}".strip()
         spread = f"{g['spread'][0]:.2f} .. {g['spread'][1]:.2f}" if "spread" in g else "-"
         met = f"{g['sizes_met']} of {g['sizes']}" if "sizes_met" in g else "-"
         value = "-" if "worst_ratio" not in g else f"{g['worst_ratio']:.2f}"
         at = human(g["worst_size"]) if g.get("worst_size") else "-"
-        table.append([g["metric"], g["stack"], sizes, f"{g['most']:.2f}", value, spread, at, met, g["verdict"]])
+        table.append([g["metric"], g["stack"], sizes, f"{g['most']:.2f}", value, spread, at, met, in_phase(g), g["verdict"]])
     return table
+
+
+def reasons(goals):
+    """Why goals are unproven or were not measured, each reason once, with what it is about."""
+    about = {}
+    for g in goals:
+        if "why" in g:
+            about.setdefault((g["verdict"], g["why"]), []).append(f"{g['metric']} ({g['stack']})")
+    return [f"{verdict}: {', '.join(which) if len(which) < 4 else f'{len(which)} goals'}: {why}" for (verdict, why), which in about.items()]

@@ -126,33 +126,12 @@ pub(crate) fn ask_kernel() -> Result<Kernel, Failure> {
             false => format!("{who} may not read the other's memory ({said})"),
         });
     }
-    says.extend(hints(reads));
+    if reads != [true; 2] {
+        says.push(
+            "long messages then go as streams, two copies through the rings, unless they lie in memory that peers map".into(),
+        );
+    }
     Ok(Kernel { reads, says })
-}
-
-/// Where a refusal may come from, as far as this process can see.
-fn hints(reads: [bool; 2]) -> Vec<String> {
-    let mut says = Vec::new();
-    if reads == [true; 2] {
-        return says;
-    }
-    if let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
-        says.push(match scope.trim() {
-            "1" => "/proc/sys/kernel/yama/ptrace_scope is 1: ranks let in only children of their own parent; a launcher that starts each by a \
-                    script of its own keeps them apart (`exec` in the script helps), and so does process 1 as a parent; \
-                    FI_RUSTMX_YAMA=any lets in all processes of this user"
-                .into(),
-            scope => format!("/proc/sys/kernel/yama/ptrace_scope is {scope}: 2 and 3 keep ranks out of each other's memory"),
-        });
-    }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if let Some(mode) = status.lines().find_map(|l| l.strip_prefix("Seccomp:")).map(str::trim).filter(|m| *m != "0") {
-        says.push(format!(
-            "a seccomp filter is in force (mode {mode}): in a container, allow process_vm_readv and process_vm_writev"
-        ));
-    }
-    says.push("long messages then go as streams, two copies through the rings".into());
-    says
 }
 
 /// # Errors

@@ -31,6 +31,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
 use rustmx::select::model::Memory;
 use rustmx::select::profile::Standing;
+use rustmx::sys::refusal::{self, Call};
 use rustmx::{Addr, Config, mem::remote};
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
@@ -79,7 +80,7 @@ fn probe() -> Result<(), Failure> {
         let mut words = line.split_whitespace();
         let (pid, at) = (number(words.next())?, number::<u64>(words.next())?);
         // A word has eight bytes; half of these may lie behind the box, in the same page.
-        say(&remote::ask(pid, at & !7).map_or_else(remote::cause, |()| "yes".into()))?;
+        say(&remote::ask(pid, at & !7).map_or_else(|errno| refusal::to_this_process(pid, errno, Call::Read), |()| "yes".into()))?;
     }
     drop(word);
     Ok(())

@@ -5,6 +5,8 @@ use rustmx::sys::processor::here;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -81,6 +83,32 @@ fn output_that_cannot_be_written_is_told() {
 fn what_no_message_would_be_measured_of_is_told() {
     let (out, _, told) = run(rustmx(&["compare", "--memory", "exported", "--max", "128"]));
     assert!(out.status.code() == Some(1) && told.contains("choose a larger --max"), "{told}");
+}
+
+/// A program that its user may not read is not dumpable: nobody is let in, and that is the reason told.
+#[test]
+fn why_the_kernel_lets_nobody_in_is_told() {
+    const USER: u32 = 65_533;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let unreadable = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("unreadable");
+    std::fs::copy(env!("CARGO_BIN_EXE_rustmx"), &unreadable).expect("a copy");
+    std::fs::set_permissions(&unreadable, std::fs::Permissions::from_mode(0o711)).expect("its owner's");
+    let mut command = Command::new(&unreadable);
+    command.args(["explain", "--json"]).uid(USER).gid(USER).env_remove("XDG_CONFIG_HOME");
+    let (out, said, told) = run(command);
+    std::fs::remove_file(&unreadable).expect("removed");
+    assert!(out.status.success(), "{told}");
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    let kernel = &all["kernel"];
+    assert_eq!(kernel["reads"], serde_json::json!([false, false]), "{kernel}");
+    for (i, who) in ["the first process", "the second process"].iter().enumerate() {
+        let says = kernel["says"][i].as_str().expect("a sentence");
+        assert!(says.starts_with(&format!("{who} may not read the other's memory (EPERM: process ")), "{says}");
+        assert!(says.contains(" is not dumpable: ") && says.ends_with("its user may not read its program)"), "{says}");
+    }
+    assert!(kernel["says"][2].as_str().is_some_and(|says| says.starts_with("long messages then go as streams")), "{kernel}");
 }
 
 /// Parameters with which no endpoint opens are told by their names, whoever needs the endpoint.

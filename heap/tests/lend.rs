@@ -11,21 +11,25 @@ use rustmx::mem::shared::{Backing, SharedMem};
 use rustmx::sys::memfd::{self, Mapping};
 use rustmx::wire::loan::MOST;
 use rustmx::{Config, OpFlags, Telling};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
+
+/// What runs a test of this program with the heap.
+fn with_heap(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", support::library());
+    // Small enough to hold if one were filled.
+    command.env("RUSTMX_HEAP_RESERVE", "1g");
+    command
+}
 
 /// Whether this process has the heap. If not, the test is run again in one that has it, and that one's word is taken.
 fn preloaded(test: &str) -> bool {
     if rustmx::sys::heap::heap().is_some() {
         return true;
     }
-    let out = Command::new(std::env::current_exe().expect("own path"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("LD_PRELOAD", support::library())
-        // Small enough to hold if one were filled.
-        .env("RUSTMX_HEAP_RESERVE", "1g")
-        .output()
-        .expect("a copy of this program");
+    let out = with_heap(test).output().expect("a copy of this program");
     let said = String::from_utf8_lossy(&out.stdout);
     print!("{said}{}", String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success() && said.contains("1 passed"), "with the heap: {}", out.status);
@@ -366,6 +370,29 @@ fn a_lender_dies() {
             until.check(|| "no message after the death".into());
         }
         assert!(small == out);
+    }
+}
+
+/// None of it needs privileges. (As any other user the tests above are that already.)
+#[test]
+fn as_an_ordinary_user() {
+    const USER: u32 = 65_533;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for test in [
+        "long_blocks_are_copied_once_without_the_kernel",
+        "who_may_only_read_writes_nothing",
+        "blocks_that_come_and_go",
+        "more_than_can_be_lent",
+        "a_child_changes_nothing",
+    ] {
+        let mut command = with_heap(test);
+        let out = command.uid(USER).gid(USER).output().expect("a copy of this program");
+        let said = String::from_utf8_lossy(&out.stdout);
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.contains("1 passed"), "{test}: {}\n{said}\n{errors}", out.status);
+        assert!(!said.contains("the rest is skipped"), "{said}");
     }
 }
 

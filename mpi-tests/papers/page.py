@@ -106,8 +106,7 @@ def told(section, data, directory):
     ]
     lines += [f"* {f'**{word}.** ' if word else ''}{text}" for word, text in verdicts(section, data)] + [""]
     if section.id == "monitor" and data.get("torture"):
-        counts = "; ".join(f"monitor {monitor}: {wrong} wrong of {checked}" for monitor, (checked, wrong) in data["torture"].items())
-        lines += [f"The engine's torture test: {counts}.", ""]
+        lines += tortured(data["torture"])
     if figures.missing:
         lines += ["Not measured: " + "; ".join(figures.missing) + ".", ""]
     draw(section, figures, directory / "plots" / f"{section.id}.svg")
@@ -115,6 +114,13 @@ def told(section, data, directory):
     for table in section.tables:
         lines += rows(table, figures)
     return "\n".join(lines)
+
+
+def tortured(runs):
+    """A table of the engine's torture tests."""
+    lines = ["| the engine's torture tests | allocator | monitor | rounds | compared | wrong |", "|---|---|---|---|---|---|"]
+    lines += [f"| {r['test']} | {r['allocator']} | {r['monitor']} | {r['rounds']} | {r['checked']} | {r['wrong']} |" for r in runs]
+    return [*lines, ""]
 
 
 def rows(table, figures):
@@ -151,23 +157,34 @@ def line_of(figures, line, least):
 
 
 def draw(section, figures, path):
+    # What could not be measured, or a quick look left out, is no empty frame.
+    panels = [p for p in section.panels if any(figures.has(*line[1:3]) for line in p.lines)]
+    # Many lines of the same names: told once, below, where they hide nothing.
+    names = [[line[0] for line in panel.lines] for panel in panels]
+    once = len(panels) > 1 and len(names[0]) > 3 and all(these == names[0] for these in names)
     with matplotlib.rc_context(STYLE):
-        wide = min(len(section.panels), 2)
-        high = -(-len(section.panels) // wide)
-        figure, axes = pyplot.subplots(high, wide, figsize=(4.8 * wide, 3.3 * high), squeeze=False)
-        for i, panel in enumerate(section.panels):
+        wide = min(len(panels), 2) or 1
+        high = -(-len(panels) // wide) or 1
+        below = 0.2 * -(-len(names[0]) // 2) + 0.1 if once else 0
+        figure, axes = pyplot.subplots(high, wide, figsize=(4.8 * wide, 3.3 * high + below), squeeze=False)
+        for i, panel in enumerate(panels):
             axis = axes[i // wide][i % wide]
-            for line in panel.lines:
+            for number, line in enumerate(panel.lines):
                 if not figures.has(*line[1:3]):
                     continue
                 label, points = line_of(figures, line, panel.least)
                 xs, middle, low, high_ = zip(*points)
-                (drawn,) = axis.plot(xs, middle, marker=".", linewidth=1.2, label=label)
+                # One colour for one name, whatever else is missing.
+                (drawn,) = axis.plot(xs, middle, marker=".", linewidth=1.2, label=label, color=f"C{number}")
                 axis.fill_between(xs, low, high_, alpha=0.2, linewidth=0, color=drawn.get_color())
-            dress(axis, panel)
-        for i in range(len(section.panels), wide * high):
+            dress(axis, panel, not once)
+        for i in range(len(panels), wide * high):
             axes[i // wide][i % wide].axis("off")
-        figure.tight_layout()
+        figure.tight_layout(rect=(0, below / figure.get_figheight(), 1, 1))
+        if once:
+            drawn = {label: line for axis in figure.axes for line, label in zip(*axis.get_legend_handles_labels())}
+            there = [name for name in names[0] if name in drawn]
+            figure.legend([drawn[n] for n in there], there, loc="lower center", ncols=2, fontsize=7, frameon=False)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
@@ -182,7 +199,7 @@ def smaller(svg):
     return re.sub(r" \n(?=[LMzCQ])", " ", svg)
 
 
-def dress(axis, panel):
+def dress(axis, panel, legend):
     axis.set_title(panel.title, fontsize=9)
     axis.set_xlabel(panel.x)
     axis.set_ylabel(panel.y)
@@ -202,7 +219,7 @@ def dress(axis, panel):
             axis.yaxis.set_minor_locator(ticker.NullLocator())
     else:
         axis.set_ylim(bottom=0)
-    if axis.has_data():
+    if legend and axis.has_data():
         axis.legend(fontsize=7, frameon=False)
 
 

@@ -9,21 +9,25 @@
 #   --output DIR     figures, page and plots into this directory (default: figures into target/papers, page and plots here)
 #   --quick          seconds: to see that everything works, not to believe; needs --output
 #   --rustmx FILE    the command rustmx (default: target/release/rustmx)
-#   --torture CMD    a program that counts wrong bytes through the engine, for the page; it prints JSON objects, a line each:
-#                    {"monitor": "on" or "off", "checked": N, "wrong": N}
+#   --engine FILE    the program that measures the engine's registration cache (default: provider/benches/reuse.rs is built)
+#   --torture CMD    what counts wrong bytes through the engine; it prints JSON objects, a line each: {"test": what, "monitor": "on" or
+#                    "off", "rounds": N, "checked": N, "wrong": N, "allocator": which} (default: torture.sh beside this, the engine's own
+#                    torture tests, which take some minutes; with --quick or --no-build none)
 #   --page           measures nothing: the page and the plots of what was measured last
-#   --no-build       neither builds the command rustmx nor installs what draws the plots (ci/setup.sh papers)
+#   --no-build       neither builds programs nor installs what draws the plots (ci/setup.sh papers)
 #   --help
 #
 # Sections are measured in rounds, each once a round and in turn, on the first and the last core that may be used; within
 # a program, variants take turns too. Told are medians over the rounds, and how far the middle half of the rounds is
-# apart. Zero-copy is `rustmx compare`, which has rounds of its own. Takes some two minutes: leave the machine alone
+# apart. Zero-copy is `rustmx compare`, which has rounds of its own. Takes some ten minutes: leave the machine alone
 # meanwhile; the page says how steady it was. Exits with 1 if a section yields no figures.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=1
+measured=1
+tortured=1
 arguments=()
 
 for argument; do
@@ -33,7 +37,13 @@ for argument; do
       exit 0
       ;;
     --no-build) build= ;;
-    *) arguments+=("$argument") ;;
+    *)
+      case $argument in
+        --page) measured= ;;
+        --quick | --torture*) tortured= ;;
+      esac
+      arguments+=("$argument")
+      ;;
   esac
 done
 
@@ -41,7 +51,15 @@ done
 checked "$here/papers.py" "${arguments[@]}"
 if [ -n "$build" ]; then
   "$root/ci/setup.sh" papers >&2
-  (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release -p rustmx-cli >&2)
+fi
+if [ -n "$build" ] && [ -n "$measured" ]; then
+  export CARGO_TARGET_DIR=$root/target
+  (cd "$root" && cargo build --release -p rustmx-cli -p rustmx-heap >&2)
+  engine=$(cd "$root" && cargo build --release -p rustmx-benches --bench reuse --message-format=json-render-diagnostics |
+    sed -n 's/.*"executable":"\([^"]*\/reuse-[^"]*\)".*/\1/p')
+  # What is said later counts.
+  arguments=(--engine "$engine" "${arguments[@]}")
+  [ -z "$tortured" ] || arguments+=(--torture "$(printf %q "$here/torture.sh")")
 fi
 python=$root/target/venv/papers/bin/python3
 [ -x "$python" ] || {

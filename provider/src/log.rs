@@ -84,7 +84,7 @@ impl Log {
         }
     }
 
-    /// A mistake in what the user set, without which this process, or this job, would run: goes to standard error if the log does not show it.
+    /// What the user set and cannot be, or keeps this process, or this job, from running: goes to standard error if the log does not show it.
     #[cold]
     pub fn insist(&self, text: impl FnOnce() -> String) {
         match &self.0 {

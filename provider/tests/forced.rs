@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{Deadline, Msg, Node, Want, attr, message, pattern, process, run, seg, watchdog};
+use common::{Deadline, Ear, Msg, Node, Want, attr, message, pattern, process, run, seg, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::config::network::Iface;
-use rustmx::{Config, Domain, Log, LogLevel, LogSink, LogSubsystem, Movement, OpFlags, Telling, UserSeg};
-use std::sync::{Arc, Mutex};
+use rustmx::{Config, Domain, Log, Movement, OpFlags, Telling, UserSeg};
+use std::sync::Arc;
 
 fn config(list: &str) -> Config {
     let (protocol, complaints) = Forced::parse(list);
@@ -121,19 +121,6 @@ fn what_cannot_be_offered_goes_as_a_stream() {
     assert_eq!(a.stats().stream - before.stream, u64::from(pieces.len() > 8), "{} pieces", pieces.len());
 }
 
-/// Keeps what was said.
-#[derive(Default)]
-struct Ear(Mutex<Vec<(LogLevel, String)>>);
-
-impl LogSink for Ear {
-    fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
-        true
-    }
-    fn write(&self, level: LogLevel, _: LogSubsystem, text: &str) {
-        self.0.lock().expect("ear").push((level, text.into()));
-    }
-}
-
 /// Takes long messages, out of the kernel's reach.
 fn hermit(name: &str) {
     process::give_up_tracing();
@@ -165,35 +152,37 @@ fn refused() {
     process::keep_out();
     let ear = Arc::new(Ear::default());
     let mut node = Node::enabled(Domain::new(Arc::new(config("syscall:4k-")), Log::new(ear.clone())), attr());
-    let mut other = process::copy("what_the_kernel_refuses_is_told_once_and_arrives", &format!("hermit {}", node.name()));
-    let to = node.av.insert(&other.hear().parse().expect("name"));
-    for i in 0..3 {
-        let (mut ready, mut out) = ([0u8], pattern(100_000, i));
-        node.recv(Want::tag(2), &mut ready).expect("recv");
-        node.complete(1);
-        node.send(Msg::new(to, 1), &mut out).expect("send");
-        node.complete(1);
+    let words = format!("hermit {}", node.name());
+    let mut others = [0, 1].map(|_| process::copy("what_the_kernel_refuses_is_told_once_and_arrives", &words));
+    let peers = [0, 1].map(|i| node.av.insert(&others[i].hear().parse().expect("name")));
+    for (to, other) in peers.into_iter().zip(&mut others) {
+        for i in 0..3 {
+            let (mut ready, mut out) = ([0u8], pattern(100_000, i));
+            node.recv(Want { from: to, ..Want::tag(2) }, &mut ready).expect("recv");
+            node.complete(1);
+            node.send(Msg::new(to, 1), &mut out).expect("send");
+            node.complete(1);
+        }
+        assert_eq!(other.hear(), "done");
     }
-    assert_eq!(other.hear(), "done");
+    let ([other, _], to) = (others, peers[0]);
     let s = node.stats();
-    assert_eq!((s.stream, s.syscall), (3, 0), "{s:?}");
+    assert_eq!((s.stream, s.syscall), (6, 0), "{s:?}");
     let plan = node.domain.ep_plan(node.ep, to, Movement::Message, 100_000);
     assert!(plan.is_err() || plan.is_ok_and(|p| p.how == "stream" && p.why.contains("EPERM")));
     let told = node.domain.ep_history(node.ep, Telling::All).expect("told");
-    row(&told, &["host", "stream", "32768", "max", "3", "300000", "instead"]);
+    row(&told, &["host", "stream", "32768", "max", "6", "600000", "instead"]);
     row(&told, &["host", "syscall", "32768", "max", "0"]);
     let refused: Vec<&str> = told.lines().filter(|l| l.contains("refused:")).collect();
-    assert_eq!(refused.len(), 1, "{told}");
+    assert_eq!(refused.len(), 2, "{told}");
     let wanted = format!("send to process {}, 32768 .. max by syscall: 3 times, 300000 bytes, went by stream:", other.pid());
-    assert!(refused[0].contains(&wanted) && refused[0].contains("(EPERM: ptrace_scope, seccomp or user namespaces)"), "{told}");
-    let said = ear.0.lock().expect("ear");
-    let warned: Vec<_> = said.iter().filter(|(level, text)| *level == LogLevel::Warn && text.contains("PROTOCOL")).collect();
-    assert_eq!(warned.len(), 1, "{said:?}");
-    let text = &warned[0].1;
-    assert!(
-        text.contains("FI_RUSTMX_PROTOCOL=syscall:4k-") && text.contains(&format!("process {} (EPERM", other.pid())),
-        "{text}"
-    );
+    let cause = format!("(EPERM: process {} is not dumpable: ", other.pid());
+    assert!(refused[0].contains(&wanted) && refused[0].contains(&cause), "{told}");
+    let said = ear.heard();
+    let [text] = &said[..] else { panic!("{said:?}") };
+    for words in ["FI_RUSTMX_PROTOCOL=syscall:4k-: messages to", " go as streams, not by syscall: ", &cause] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
 }
 
 /// The row of a history for one way and kind of peer.

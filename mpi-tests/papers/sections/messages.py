@@ -6,53 +6,70 @@ from stacks import human
 # ---- zero-copy ----
 
 
-def zero_copy(f):
-    found = []
-    for source in ("reused", "fresh"):
-        if not f.has(source, "alone"):
-            continue
-        start = f.wins_from(source, "alone", "stream")
-        four, big = f.near(source, "alone", 4096), f.xs(source, "stream", "alone")[-1]
-        gains = ", ".join(
-            f"{times(f.ratio(source, 'stream', 'alone', x))} at {human(x)}" for x in (four, f.near(source, "alone", 32768), big)
+def mapped(f, source):
+    """One copy without the kernel, out of memory that the receiver has mapped."""
+    if not f.has(source, "mapped-alone"):
+        return []
+    one, both = "mapped-alone", "mapped-shared"
+    start, kernel = f.wins_from(source, one, "stream"), f.wins_from(source, one, "alone")
+    big = f.xs(source, "stream", "alone", one)[-1]
+    at = [f.near(source, one, x) for x in (4096, 32768, big)]
+    gains = ", ".join(f"{times(f.ratio(source, 'stream', one, x))} at {human(x)}" for x in dict.fromkeys(at))
+    text = (
+        f"Source {source}: one copy in user space, out of memory that both map (the preloaded heap, no kernel module), is quicker than "
+        + (f"two copies from {human(start)} on" if start else "two copies at no upper range of sizes")
+        + (f", and than the kernel's copy from {human(kernel)} on" if kernel else ", and than the kernel's copy at no upper range of sizes")
+        + f". Two copies take so many times its time: {gains}."
+    )
+    shared = f.wins_from(source, both, one) if f.has(source, both) else None
+    if shared:
+        text += f" Both sides copying: from {human(shared)} on, {times(f.ratio(source, one, both, big))} times at {human(big)}."
+    if start is None:
+        return [(GONE, text)]
+    # "Nearly useless below 4 KiB": it does not pay there, or little.
+    small = [x for x in f.xs(source, "stream", one) if 256 <= x < 4096]
+    most = max((f.ratio(source, "stream", one, x) for x in small), default=0)
+    return [(HOLDS if most < 1.25 else GONE, text + f" Below 4 KiB they take at most {times(most)} times its time.")]
+
+
+def by_kernel(f, source):
+    """One copy by the kernel, by one side and by both."""
+    if not f.has(source, "alone"):
+        return []
+    start = f.wins_from(source, "alone", "stream")
+    four, big = f.near(source, "alone", 4096), f.xs(source, "stream", "alone")[-1]
+    if start is None:
+        return [(GONE, f"Source {source}: two copies are quicker than one by the kernel even at {human(big)}.")]
+    gains = ", ".join(f"{times(f.ratio(source, 'stream', 'alone', x))} at {human(x)}" for x in (four, f.near(source, "alone", 32768), big))
+    found = [
+        (
+            HOLDS if 4096 < start <= 65536 else PARTLY,
+            f"Source {source}: one copy by the kernel is quicker than two from {human(start)} on (MX: above 32 KiB). Two copies take "
+            f"so many times the time of one: {gains}.",
         )
-        if start is None:
-            found.append((GONE, f"Source {source}: two copies are quicker than one by the kernel even at {human(big)}."))
-            continue
-        word = HOLDS if 4096 < start <= 65536 else PARTLY
+    ]
+    both = f.wins_from(source, "shared", "alone")
+    if both:
         found.append(
             (
-                word,
-                f"Source {source}: one copy by the kernel is quicker than two from {human(start)} on (MX: above 32 KiB). Two copies take "
-                f"so many times the time of one: {gains}.",
+                None,
+                f"Source {source}: what no paper had, both sides copying a part of one message, is quicker than one side from "
+                f"{human(both)} on: {times(f.ratio(source, 'alone', 'shared', big))} times at {human(big)}.",
             )
         )
-        both = f.wins_from(source, "shared", "alone")
-        if both:
-            found.append(
-                (
-                    None,
-                    f"Source {source}: what no paper had, both sides copying a part of one message, is quicker than one side from "
-                    f"{human(both)} on: {times(f.ratio(source, 'alone', 'shared', big))} times at {human(big)}.",
-                )
-            )
-        if f.has(source, "mapped"):
-            mapped = f.wins_from(source, "mapped", "alone")
-            found.append(
-                (
-                    None,
-                    f"Source {source}: memory that both sides map (the preloaded heap) beats the kernel's copy "
-                    + (f"from {human(mapped)} on." if mapped else "at no upper range of sizes."),
-                )
-            )
     return found
+
+
+def zero_copy(f):
+    return [said for source in ("reused", "fresh") for way in (by_kernel, mapped) for said in way(f, source)]
 
 
 COPIES = [
     ("two copies, through the ring (stream)", "stream"),
     ("one copy by the kernel, one side (alone)", "alone"),
     ("one copy by the kernel, both sides (shared)", "shared"),
-    ("one copy, memory that both map (mapped)", "mapped"),
+    ("one copy, memory that both map, one side (mapped-alone)", "mapped-alone"),
+    ("one copy, memory that both map, both sides (mapped-shared)", "mapped-shared"),
 ]
 SIZES = [1 << 8, 1 << 12, 1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 26]
 
@@ -63,9 +80,10 @@ ZERO_COPY = Section(
     "Goglin 2006 (*High-Speed Networking in Clusters without OS-bypass and Zero-copy*), figure 1: taking the copy away is nearly "
     "useless below 4 KiB, because copying and sending are pipelined; MX copies messages up to 32 KiB.",
     "Between two processes of one host, the paper's copy is two copies through a ring of shared memory (the second overlaps the first), "
-    "and its zero-copy is one copy from the sender's buffer to the receiver's by the kernel. *Reused*: the sender's buffer stays as it "
+    "and its zero-copy is one copy from the sender's buffer to the receiver's: by the kernel, or in user space where the buffers lie in "
+    "memory that the peer maps. *Reused*: the sender's buffer stays as it "
     "is, as in most benchmarks; *fresh*: it is rewritten before each message, as programs do.",
-    [(source, way) for source in ("reused", "fresh") for way in ("stream", "alone")],
+    [(source, way) for source in ("reused", "fresh") for way in ("stream", "alone", "mapped-alone", "mapped-shared")],
     [
         Panel(f"source {source}", "message size", "GB/s", [(label, source, way, gbs) for label, way in COPIES], least=256)
         for source in ("reused", "fresh")

@@ -59,7 +59,8 @@ MONITOR = Section(
     "difficult to do right; the kernel should tell. VMA SPY (2004): only areas that hold registered pages pay.",
     "A peer remembers where in shared memory a buffer of 16 KiB lies, by its address; the owner maps other memory there between sends. "
     "The kernel's word comes through `userfaultfd` in write-protect mode (unmap, remap, remove), where nothing is ever protected. This "
-    "is the kernel's part; how the engine's own cache stands it is the business of its torture test.",
+    "is the kernel's part; what becomes of the engine's own cache is counted by its torture tests (`torture.sh`), whose processes change "
+    "their memory in every way that Linux has, between look-ups and messages and during them; *off* is the same engine that is not told.",
     [("wrong", "deaf"), ("wrong", "watched")] + [(op, place) for _, op in OPERATIONS for _, place in PLACES],
     [Panel(label, "pages", "time", [(name, op, place) for name, place in PLACES]) for label, op in OPERATIONS],
     [

@@ -42,6 +42,7 @@ class Section:
     panels: list
     tables: list
     verdict: typing.Callable  # Figures -> [(word or None, sentence)]
+    engine: bool = False  # whether the engine's own program (provider/benches/reuse.rs) has figures for it
 
 
 def time(ns):

@@ -177,6 +177,8 @@ pub struct Endpoint {
     complaints: Seldom,
     /// What was insisted on: once of each kind.
     insisted: Vec<Error>,
+    /// What the kernel refuses was told once.
+    kernel_told: bool,
     clock: Clock,
     av: Option<BoundVector>,
     name: Option<Name>,
@@ -219,6 +221,7 @@ impl Endpoint {
             log,
             complaints: Seldom::default(),
             insisted: Vec::new(),
+            kernel_told: false,
             clock,
             av: None,
             name: None,
@@ -314,6 +317,7 @@ impl Endpoint {
                 segment::bytes_for(self.config.ring_size)
             )
         });
+        self.tell_of_loans();
         Ok(())
     }
 

@@ -217,12 +217,7 @@ impl Endpoint {
         if peer.direct.is_refused() && !before {
             let name = peer.name;
             let why = self.ask_kernel(id);
-            self.log.info(|| {
-                format!(
-                    "{why}: the engine of {name} will do reads and writes; see /proc/sys/kernel/yama/ptrace_scope, the container's \
-                     seccomp profile, user namespaces"
-                )
-            });
+            self.log.info(|| format!("{why}: the engine of {name} will do reads and writes"));
             self.peers.get_mut(id).refusal.get_or_insert(why);
         }
         outcome

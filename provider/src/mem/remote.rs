@@ -197,14 +197,19 @@ pub fn ask(pid: u32, from: u64) -> Result<(), rustix::io::Errno> {
     }
 }
 
-/// What an error of [`ask`] means, in words.
-pub fn cause(errno: rustix::io::Errno) -> String {
-    use rustix::io::Errno;
-    match errno {
-        Errno::PERM | Errno::ACCESS => "EPERM: ptrace_scope, seccomp or user namespaces".into(),
-        Errno::NOSYS => "ENOSYS: a seccomp filter, or a kernel without this system call".into(),
-        Errno::SRCH => "ESRCH: no process with this number is seen from here".into(),
-        other => format!("error {} of the kernel, most likely a seccomp filter", other.raw_os_error()),
+/// What the kernel answers to the wish to write to process `pid`, and to nothing there: the address is one that no process has.
+///
+/// # Errors
+/// The kernel's.
+pub fn ask_to_write(pid: u32) -> Result<(), rustix::io::Errno> {
+    // The last page of all addresses is the kernel's own. Who may write is asked for before that is seen.
+    const NOBODYS: u64 = u64::MAX - 4095;
+    let mut word = [0u64];
+    let (local, remote) = ([vector(word.as_mut_ptr() as u64, 8)], [vector(NOBODYS, 8)]);
+    // SAFETY: the kernel reads `word`, which lives.
+    match unsafe { call(pid, Way::Write, &local, &remote) } {
+        Ok(_) | Err(NoAccess::Fault) => Ok(()),
+        Err(_) => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::PERM)),
     }
 }
 
@@ -279,7 +284,7 @@ mod tests {
         assert_eq!(fetch_words(me, 8, &mut words), Err(NoAccess::Fault));
         assert_eq!(store(me, 8, &[of_slice(&mut here)], 0, 100), Err(NoAccess::Fault));
         assert_eq!(fetch_words(u32::MAX >> 1, at, &mut words), Err(NoAccess::Gone));
-        assert_eq!(ask(me, at), Ok(()));
+        assert_eq!((ask(me, at), ask_to_write(me)), (Ok(()), Ok(())));
         // Words of which only the first half is there: an error, and an end.
         let page = 4096;
         // SAFETY: a fresh mapping, of which the second page is given back; nobody else knows it.
@@ -298,7 +303,8 @@ mod tests {
             let also = Also { at: from, words: &mut words };
             assert_eq!(fetch_part(me, &pieces, &[of_slice(&mut back)], 0, 100, Some(also)), wanted, "{}", edge - from);
         }
-        assert_eq!(ask(u32::MAX >> 1, at), Err(rustix::io::Errno::SRCH));
+        let nobody = u32::MAX >> 1;
+        assert_eq!([ask(nobody, at), ask_to_write(nobody)], [Err(rustix::io::Errno::SRCH); 2]);
         assert_eq!(fetch_words(me, edge - 8, &mut words), Err(NoAccess::Fault), "half of them");
         let near = |at: u64, len| is_mapped(at as usize, len);
         assert!(near(edge - 8, 8) && !near(edge - 8, 9) && !near(edge + 8, 8) && near(edge - page as u64, page));

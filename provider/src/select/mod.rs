@@ -170,7 +170,14 @@ fn record_max_of(ring: u64) -> usize {
 
 /// What of `FI_RUSTMX_PROTOCOL` cannot be done with this configuration and is ignored, and why: one sentence for the user.
 pub fn complaint(config: &Config) -> Option<String> {
-    let (_, refused) = table::build(config, record_max(config), PeerClass::SameHost, None);
+    let (_, mut refused) = table::build(config, record_max(config), PeerClass::SameHost, None);
+    if config.shm == 0 {
+        let of_this_host = config.protocol.parts().iter().filter(|part| part.way.needs_kernel() || part.way.needs_loan());
+        let these: Vec<String> = of_this_host.map(ToString::to_string).collect();
+        refused.retain(|(part, _)| !these.contains(part));
+        let why = "FI_RUSTMX_SHM=no: all peers are reached by the network";
+        refused.extend(these.into_iter().map(|part| (part, why.into())));
+    }
     let why = refused.iter().map(|(part, why)| format!("`{part}`: {why}")).collect::<Vec<_>>().join("; ");
     (!refused.is_empty()).then(|| format!("FI_RUSTMX_PROTOCOL={}: ignored is {why}", config.protocol))
 }

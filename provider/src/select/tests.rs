@@ -118,6 +118,11 @@ fn what_cannot_be_is_told_and_ignored() {
     assert_eq!(Selection::new(&never, 6000).choose(0, false).proto, ProtoId::Eager, "the other part counts");
     let told = complaint(&with("mapped", Config { lend: 2, ..Config::default() })).expect("a complaint");
     assert!(told.contains("FI_RUSTMX_LEND=never"), "{told}");
+    let told = complaint(&with("syscall:64k-,mapped,stream:4k-8k,inline:1k-", Config { shm: 0, ..Config::default() }));
+    let told = told.expect("a complaint");
+    for part in ["`syscall:64k-`: FI_RUSTMX_SHM=no", "`mapped`: FI_RUSTMX_SHM=no", "`inline:1k-`: inline carries"] {
+        assert!(told.contains(part) && !told.contains("`stream"), "{part}: {told}");
+    }
     let hidden = complaint(&with("stream:1k-4m,eager:2k-3k", Config::default())).expect("a complaint");
     assert!(hidden.contains("`eager:2k-3k`: earlier parts"), "{hidden}");
     assert_eq!(complaint(&with("eager:0-4k,stream:4k-", Config::default())), None, "a common border is no mistake");

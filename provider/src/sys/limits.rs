@@ -39,7 +39,7 @@ pub fn lockable() -> Option<usize> {
 }
 
 /// Whether users of this namespace are those of the machine, by what user_namespaces(7) says of `uid_map`.
-fn is_all(map: &str) -> bool {
+pub(super) fn is_all(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 

@@ -17,6 +17,7 @@ pub mod memfd;
 pub mod own_file;
 pub mod poller;
 pub mod processor;
+pub mod refusal;
 pub mod socket;
 pub mod tcp;
 pub mod thread;

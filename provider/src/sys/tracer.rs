@@ -10,6 +10,11 @@ use std::os::unix::process::parent_id;
 /// Yama's setting; absent where there is no Yama.
 const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
+/// What it is set to; `None`: no Yama.
+pub(super) fn scope() -> Option<u8> {
+    std::fs::read_to_string(SCOPE).ok()?.trim().parse().ok()
+}
+
 /// Whom the user wants to let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetIn {

@@ -66,11 +66,24 @@ fn run(part: &str, oversight: &str, amount: usize, how: &How) -> u64 {
     let said = String::from_utf8_lossy(&ended.stdout);
     let lines: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix('@')).collect();
     let stale = lines.iter().find_map(|line| line.strip_prefix("stale ")).and_then(|n| n.parse().ok());
-    for line in lines {
+    for line in &lines {
         println!("{} {oversight}: {line}", how.preload.as_deref().unwrap_or(Path::new("libc")).display());
     }
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{part} {oversight}: {}\n{said}\n{errors}", ended.status);
+    let counts = lines.iter().find(|line| line.starts_with(part)).expect("what was counted");
+    let count = |name: &str| {
+        let found = counts.split([' ', ',']).find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok());
+        found.unwrap_or_else(|| panic!("no {name} in {counts}"))
+    };
+    let (what, checked, wrong) = match part {
+        "single" => ("look-ups between changes, one thread", count("hits"), count("stale")),
+        "crowd" => ("look-ups during changes of other threads", count("checked"), count("stale")),
+        _ => {
+            ("look-ups where another thread unmaps and this one maps", count("hits") - count("unsettled"), count("stale_settled"))
+        }
+    };
+    process::tell_counts(what, how.preload.as_deref(), oversight != "blind", [amount as u64, checked, wrong]);
     stale.expect("a number")
 }
 
@@ -89,20 +102,10 @@ fn nothing_stale_is_ever_found() {
     all(&How::default());
 }
 
-/// Debian's `libjemalloc2` and `libtcmalloc-minimal4`.
-fn library(name: &str) -> Option<PathBuf> {
-    let arch = std::env::consts::ARCH;
-    let places = [format!("/usr/lib/{arch}-linux-gnu"), "/usr/lib64".into(), "/usr/lib".into()];
-    places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists())
-}
-
 #[test]
 fn with_other_allocators() {
-    for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
-        match library(name) {
-            Some(path) => all(&How { preload: Some(path), ..How::default() }),
-            None => println!("{name} is not installed (ci/setup.sh): not tried"),
-        }
+    for library in process::allocators() {
+        all(&How { preload: Some(library), ..How::default() });
     }
 }
 

@@ -9,16 +9,38 @@ use rustmx::config::PARAMS;
 use rustmx::config::network::Iface;
 use rustmx::sys::clock::Clock;
 use rustmx::{
-    Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, Name, OpFlags, RecvArgs,
-    SendArgs, Service, UserCtx, UserSeg,
+    Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, LogLevel, LogSink,
+    LogSubsystem, Name, OpFlags, RecvArgs, SendArgs, Service, UserCtx, UserSeg,
 };
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a completion queue said. Large, and only ever moved by tests.
 pub type Event = Result<Completion, ErrorEntry>;
+
+/// Keeps what goes to standard error, of a log that shows nothing.
+#[derive(Default)]
+pub struct Ear(Mutex<Vec<String>>);
+
+impl LogSink for Ear {
+    fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+        false
+    }
+    fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+        panic!("not asked for: {text}");
+    }
+    fn insist(&self, text: &str) {
+        self.0.lock().expect("ear").push(text.into());
+    }
+}
+
+impl Ear {
+    pub fn heard(&self) -> Vec<String> {
+        self.0.lock().expect("ear").clone()
+    }
+}
 
 /// An endpoint in a domain of its own.
 pub struct Node {

@@ -6,6 +6,7 @@
 use super::Deadline;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -148,6 +149,36 @@ pub fn give_up_tracing() {
 /// From here on the kernel lets no other user's process reach this one's memory, nor one that gave up [tracing](give_up_tracing).
 pub fn keep_out() {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("a process may always do that");
+}
+
+/// Allocators beside the C library's, to be preloaded: Debian's `libjemalloc2` and `libtcmalloc-minimal4`.
+///
+/// # Panics
+/// If one is not installed: a test that left it out would have tried nothing.
+#[track_caller]
+pub fn allocators() -> [PathBuf; 2] {
+    let arch = std::env::consts::ARCH;
+    let places = [format!("/usr/lib/{arch}-linux-gnu"), "/usr/lib64".into(), "/usr/lib".into()];
+    ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"].map(|name| {
+        let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+        found.unwrap_or_else(|| {
+            panic!("{name} is not installed: ci/setup.sh, or apt-get install libjemalloc2 libtcmalloc-minimal4")
+        })
+    })
+}
+
+/// Tells what a torture test counted, as a line of JSON, if somebody wants to know (`mpi-tests/papers/torture.sh`).
+pub fn tell_counts(test: &str, preload: Option<&Path>, monitored: bool, [rounds, checked, wrong]: [u64; 3]) {
+    if std::env::var_os("RUSTMX_TEST_COUNTS").is_none() {
+        return;
+    }
+    let allocator = preload.and_then(Path::file_name).map_or("libc".into(), |name| name.to_string_lossy());
+    let monitor = if monitored { "on" } else { "off" };
+    // The harness has begun a line.
+    println!(
+        "\n{{\"test\": \"{test}\", \"allocator\": \"{allocator}\", \"monitor\": \"{monitor}\", \"rounds\": {rounds}, \
+         \"checked\": {checked}, \"wrong\": {wrong}}}"
+    );
 }
 
 /// Runs `body` alone in a process of its own, as `test` of this test program (what it counts belongs to the whole process).

@@ -4,7 +4,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `plain.rs` | what is lent, how, and until when; each in a process of its own |
-//! | `torture.rs` | two processes that change their memory between messages: as root and as an ordinary user, without userfaultfd, without a monitor |
+//! | `torture.rs` | two processes that change their memory between messages: as root and as an ordinary user, with other allocators, without userfaultfd, without a monitor |
+//! | `during.rs` | memory that is changed while a message out of it is under way, and the next message; with other allocators, without a monitor |
 //! | `filter.rs` | a process without userfaultfd |
 //!
 //! Addresses and files are those of the cache's tests (`../cache/space.rs`).
@@ -13,6 +14,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod during;
 #[allow(dead_code, reason = "the network's tests use the rest")]
 mod filter;
 mod plain;

@@ -1,15 +1,16 @@
 //! What is lent, how, and until when.
 
 use super::common::process::alone;
-use super::common::{Deadline, Msg, Node, Want, acquaint, all_ok, pattern, run, seg, watchdog};
+use super::common::{Deadline, Ear, Msg, Node, Want, acquaint, all_ok, attr, pattern, run, seg, watchdog};
 use super::space::{self, FILE_PAGES, PAGE, Space};
 use super::{bytes, forced, message, node, pair};
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, ProtFlags};
 use rustmx::cache::Oversight;
+use rustmx::config::force::Forced;
 use rustmx::mem::shared::Backing;
 use rustmx::sys::memfd::{self, Mapping};
-use rustmx::{Config, Telling};
+use rustmx::{Config, Domain, Log, Telling};
 use std::sync::Arc;
 
 const N: usize = 100_000;
@@ -40,7 +41,7 @@ fn told(node: &Node, why: &str) -> u64 {
 }
 
 /// Sends until a message went by mapped memory: news of memory that was unmapped before may still be coming in.
-fn until_mapped(a: &mut Node, b: &mut Node, from: usize, into: &mut [u8]) {
+pub fn until_mapped(a: &mut Node, b: &mut Node, from: usize, into: &mut [u8]) {
     let (before, until) = (a.stats().mapped, Deadline::new(20));
     for seed in 0.. {
         message(a, b, from, into, seed);
@@ -218,6 +219,48 @@ fn without_userfaultfd_nothing_is_lent_and_that_is_told() {
             all.contains("lends: nothing is lent: librustmx_heap.so is not preloaded, and of other memory userfaultfd refused"),
             "{all}"
         );
+    });
+}
+
+/// Who forces it and forgot the heap hears so once, however many endpoints the process opens; and who did not force it hears nothing.
+#[test]
+fn what_cannot_be_lent_is_told_at_the_start() {
+    let _dog = watchdog("told at the start", 60);
+    let open = |config: Config| {
+        let ear = Arc::new(Ear::default());
+        let two = [(); 2].map(|()| Node::enabled(Domain::new(Arc::new(config.clone()), Log::new(ear.clone())), attr()));
+        drop(two);
+        ear.heard()
+    };
+    let part = |list: &str| Config { protocol: Forced::parse(list).0, ..Config::default() };
+    alone("plain::what_cannot_be_lent_is_told_at_the_start", || {
+        for quiet in
+            [Config::default(), part("stream"), Config { lend: 2, ..part("mapped") }, Config { shm: 0, ..part("mapped") }]
+        {
+            assert_eq!(open(quiet), Vec::<String>::new());
+        }
+        super::filter::without_userfaultfd();
+        assert_eq!(
+            open(part("mapped:8k-40k")),
+            [format!(
+                "FI_RUSTMX_PROTOCOL=mapped:8k-40k: no message of this process goes by mapped, they go by eager, stream: \
+                 librustmx_heap.so is not preloaded, and of other memory {}",
+                rustmx::cache::own::unwatched().expect("refused")
+            )]
+        );
+    });
+}
+
+#[test]
+fn what_of_all_memory_can_be_lent_is_told_at_the_start() {
+    let _dog = watchdog("told at the start", 60);
+    alone("plain::what_of_all_memory_can_be_lent_is_told_at_the_start", || {
+        let ear = Arc::new(Ear::default());
+        let node = || Node::enabled(Domain::new(Arc::new(forced()), Log::new(ear.clone())), attr());
+        let _both = [node(), node()];
+        let [said] = &ear.heard()[..] else { panic!("{:?}", ear.heard()) };
+        assert!(said.contains("only messages in sealed memfds that the program maps go by mapped, all others by "), "{said}");
+        assert!(said.ends_with("librustmx_heap.so is not preloaded"), "{said}");
     });
 }
 

@@ -10,6 +10,7 @@ use rustix::mm::Advice;
 use rustmx::cache::Oversight;
 use rustmx::{Config, Name, OpFlags};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 
 const PAGES: usize = 64;
 /// A page of memory is always that page of some file, this many pages further for each turn: no byte is at two places.
@@ -181,20 +182,26 @@ struct How {
     receiver: &'static str,
     filtered: &'static str,
     user: Option<u32>,
+    /// An allocator, for both.
+    preload: Option<PathBuf>,
     lend: u64,
     rounds: usize,
 }
 
-const HOW: How = How { sender: "watched", receiver: "watched", filtered: "free", user: None, lend: 0, rounds: 500 };
+const HOW: How =
+    How { sender: "watched", receiver: "watched", filtered: "free", user: None, preload: None, lend: 0, rounds: 500 };
 
 #[track_caller]
 fn outcome(how: &How) -> Outcome {
-    let How { sender, receiver, filtered, user, lend, rounds } = how;
+    let How { sender, receiver, filtered, user, preload, lend, rounds } = how;
     let seed = std::env::var("RUSTMX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11u64);
     let mut command =
         process::command("torture::role", &format!("receive {rounds} {seed} {lend} {sender} {receiver} {filtered} -"));
     if let Some(user) = user {
         command.uid(*user).gid(*user);
+    }
+    if let Some(library) = preload {
+        command.env("LD_PRELOAD", library);
     }
     let ended = command.output().expect("a copy of this program");
     let said = String::from_utf8_lossy(&ended.stdout);
@@ -205,6 +212,15 @@ fn outcome(how: &How) -> Outcome {
     let [rounds, wrong, mapped, stored] = words[..] else { panic!("{line}") };
     let outcome = Outcome { rounds: rounds as usize, wrong: wrong as usize, mapped, stored };
     println!("{outcome:?}");
+    if *filtered == "free" && *lend != 2 {
+        let (what, watched) = match (*sender, *receiver) {
+            ("blind", _) => ("messages between changes: the sender's memory", false),
+            (_, "blind") => ("messages between changes: the receiver's memory", false),
+            _ => ("messages between changes: both sides' memory", true),
+        };
+        let rounds = outcome.rounds as u64;
+        process::tell_counts(what, preload.as_deref(), watched, [rounds, rounds, outcome.wrong as u64]);
+    }
     outcome
 }
 
@@ -234,6 +250,13 @@ fn as_an_ordinary_user() {
 }
 
 #[test]
+fn with_other_allocators() {
+    for library in process::allocators() {
+        all_is_right(&How { preload: Some(library), ..HOW });
+    }
+}
+
+#[test]
 fn who_has_no_userfaultfd_lends_nothing() {
     let Outcome { wrong, mapped, .. } = outcome(&How { filtered: "filtered", rounds: 200, ..HOW });
     assert_eq!((wrong, mapped), (0, 0));
@@ -248,9 +271,12 @@ fn who_does_not_want_to_lends_nothing() {
 /// The tests see what the monitor is for, on either side.
 #[test]
 fn without_the_monitor_bytes_are_wrong() {
-    for how in [How { sender: "blind", ..HOW }, How { receiver: "blind", ..HOW }] {
-        let Outcome { wrong, .. } = outcome(&how);
-        assert!(wrong > 0, "{} cannot fail", if how.sender == "blind" { "the sender" } else { "the receiver" });
+    let [jemalloc, tcmalloc] = process::allocators();
+    for preload in [None, Some(jemalloc), Some(tcmalloc)] {
+        for (sender, receiver) in [("blind", "watched"), ("watched", "blind")] {
+            let Outcome { wrong, .. } = outcome(&How { sender, receiver, preload: preload.clone(), ..HOW });
+            assert!(wrong > 0, "sender {sender}, receiver {receiver}, {preload:?}: cannot fail");
+        }
     }
 }
 

@@ -6,13 +6,18 @@
 //! | `kill.rs` | death at any moment of traffic of all kinds |
 //! | `flood.rs` | a flood that ends with its sender |
 //! | `refusal.rs` | a kernel that allows processes to reach each other's memory, and then does not |
+//! | `cause.rs` | why it does not: real reasons, and what is said of them |
 //! | `bystander.rs` | a process that answers, whatever becomes of the others |
 //!
 //! Not here: a bare `fork` has no safe spelling in Rust; the forked child is tried by a C client in `capi/tests`.
 
 mod bystander;
+mod cause;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../lend/filter.rs"]
+#[allow(dead_code, reason = "the tests of lending use the rest")]
+mod filter;
 mod flood;
 mod kill;
 mod parting;
@@ -45,6 +50,7 @@ fn role() {
         ["steady", name] => bystander::steady(name),
         ["reserved"] => refusal::reserved(),
         ["echo", name] => refusal::echo(name),
+        ["asked", ..] => cause::asked(&words[1..]),
         _ => panic!("no such role: {words:?}"),
     }
 }
