@@ -360,9 +360,7 @@ impl Endpoint {
         }
         let ours = Name::call_counts(&own.to_bytes(), &from.to_bytes());
         if !ours {
-            for line in std::mem::take(&mut peer.lines) {
-                line.forget();
-            }
+            peer.hang_up_all();
         }
         ours
     }
@@ -370,7 +368,7 @@ impl Endpoint {
     /// Our call was given up: for the peer's, which is on its way, or for one to another of its addresses.
     fn call_again(&mut self, out: &mut Out<'_>, id: PeerId, at: usize) {
         let peer = self.peers.get_mut(id);
-        peer.lines.remove(at).forget();
+        peer.hang_up(at);
         if matches!(peer.contact, Contact::Calling { .. }) {
             let now = self.clock.now();
             self.start_dialing(id, now);

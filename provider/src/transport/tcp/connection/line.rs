@@ -10,7 +10,7 @@ use crate::transport::tcp::greeting::wins;
 use crate::transport::tcp::incoming::Incoming;
 use crate::transport::tcp::outgoing::Outgoing;
 use crate::transport::tcp::zerocopy::ZeroCopy;
-use crate::transport::{Bulk, Handed, InPlace, Line, Moved, NoCall, Reach, Reply};
+use crate::transport::{Bulk, Guessed, Handed, InPlace, Line, Moved, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use std::sync::Arc;
@@ -83,6 +83,10 @@ impl Line for Connection {
         self.refuse(&mut self.halves.lock(), why);
     }
 
+    fn guessed(&self) -> Guessed {
+        self.halves.lock().incoming.guesses.counts()
+    }
+
     fn watch(&self, peer: PeerId) {
         self.peer.store(peer.0, Ordering::Relaxed);
     }
@@ -96,11 +100,13 @@ impl Line for Connection {
         halves.ended.get_or_insert(Error::PeerGone);
         halves.unwatched = false;
         self.forget_lanes(&mut halves);
-        self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing.zerocopy.take_back(self.stream.fd());
         self.office.zerocopies.lock().add(&halves.outgoing.zerocopy);
         halves.outgoing = Outgoing::new(ZeroCopy::never());
+        // What became of guesses is asked for later, too.
+        let guesses = halves.incoming.guesses;
         halves.incoming = Incoming::new();
+        halves.incoming.guesses = guesses;
     }
 }
 
