@@ -1,6 +1,6 @@
 //! How jobs grow: whole engines over a simulated network (`tests/growth/sim/`), from 16 ranks up to what fits, and a model of the rest.
 //!
-//! `cargo bench -p rustmx-benches --bench growth` takes minutes and up to 3 GB, and writes the plot and the tables that `docs/scaling.md` shows.
+//! `cargo bench -p rustmx-benches --bench growth` takes minutes and up to 3 GB (with `--most 600000` an hour and 17 GB), and writes the plot and the tables that `docs/scaling.md` shows.
 //! `--help` tells what can be changed.
 
 mod page;
@@ -11,7 +11,8 @@ use clap::{Parser, ValueEnum};
 use rustmx::Config;
 use serde::Serialize;
 use sim::fabric::{CLOUD, ETHERNET, Terms};
-use sim::job::{Job, Make, Program};
+use sim::job::Job;
+use sim::program::{Make, Program};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ struct Ask {
     #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096")]
     ranks: Vec<usize>,
     /// What the ranks do.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "all-to-all,allreduce,all-to-one")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all-to-all,bruck,allreduce,all-to-one")]
     program: Vec<What>,
     /// The network.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ethernet,cloud")]
@@ -36,8 +37,11 @@ struct Ask {
     /// Bytes of a message.
     #[arg(long, default_value_t = 1024)]
     bytes: usize,
+    /// Bytes of a block of the all-to-all by Bruck's algorithm: a message is half as many blocks as there are ranks.
+    #[arg(long, default_value_t = 8)]
+    block: usize,
     /// Most connections of a simulated job: each takes some 30 KB here.
-    #[arg(long, default_value_t = 33_000)]
+    #[arg(long, default_value_t = 48_000)]
     most: usize,
     /// Calls that a kernel keeps (net.core.somaxconn), if not the network's own.
     #[arg(long)]
@@ -67,6 +71,7 @@ struct Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
     AllToAll,
+    Bruck,
     Allreduce,
     AllToOne,
 }
@@ -81,6 +86,7 @@ impl What {
     fn program(self) -> Program {
         match self {
             What::AllToAll => Program::AllToAll,
+            What::Bruck => Program::Bruck,
             What::Allreduce => Program::Allreduce,
             What::AllToOne => Program::Star,
         }
@@ -93,6 +99,8 @@ struct Row {
     network: &'static str,
     program: &'static str,
     ranks: usize,
+    /// Bytes of the longest message.
+    bytes: usize,
     /// Not simulated, but by the model.
     modelled: bool,
     connections: u64,
@@ -109,9 +117,11 @@ struct Row {
     most_waiting: usize,
     frames: u64,
     news: u64,
-    /// Resident bytes of this process for each peer of each rank, and for each rank besides.
+    /// Resident bytes of this process for each peer of each rank, and for each rank besides, without the buffers of the program.
     peer_bytes: u64,
     rank_bytes: u64,
+    /// Both together for the rank with most peers.
+    process_bytes: u64,
     /// Real nanoseconds of one turn of rank 0 in which nothing happens.
     idle_turn: f64,
     /// Real seconds that the simulation took.
@@ -126,7 +136,9 @@ fn resident() -> u64 {
 fn simulate(make: Make, show: bool) -> Row {
     let began = Instant::now();
     let empty = resident();
-    let mut job = Job::new(make, Config::default());
+    // Longer messages would go from buffer to buffer, which is not simulated.
+    let config = Config::default();
+    let mut job = Job::new(make, Config { tcp_eager_max: config.tcp_eager_max.max(make.longest() as u64), ..config });
     let opened = resident();
     let tell = |through: usize| {
         if show && through.is_multiple_of(256) {
@@ -136,6 +148,8 @@ fn simulate(make: Make, show: bool) -> Row {
     let first = job.run(tell);
     let met = resident();
     let told = job.told();
+    let peer_bytes = met.saturating_sub(opened) / (2 * told.met).max(1);
+    let rank_bytes = opened.saturating_sub(empty + job.buffers()) / make.ranks as u64;
     let later = (0..WARM).map(|_| job.run(tell)).last().map_or(0, |t| t.all);
     let batch = |job: &mut Job| {
         let started = Instant::now();
@@ -150,6 +164,7 @@ fn simulate(make: Make, show: bool) -> Row {
         network: make.terms.name,
         program: make.program.name(),
         ranks: make.ranks,
+        bytes: make.longest(),
         modelled: false,
         connections: told.met,
         first: first.all,
@@ -162,8 +177,9 @@ fn simulate(make: Make, show: bool) -> Row {
         most_waiting: told.most_waiting,
         frames: told.frames,
         news: told.news,
-        peer_bytes: met.saturating_sub(opened) / (2 * told.met).max(1),
-        rank_bytes: opened.saturating_sub(empty) / make.ranks as u64,
+        peer_bytes,
+        rank_bytes,
+        process_bytes: rank_bytes + make.most_peers() as u64 * peer_bytes,
         idle_turn,
         took: began.elapsed().as_secs_f64(),
     }
@@ -191,10 +207,13 @@ impl Model {
         [self.first, self.later].map(|(base, slope)| (base + slope * (ranks - 1) as f64) as u64)
     }
 
-    fn row(&self, like: &Row, ranks: usize, connections: usize) -> Row {
+    fn row(&self, like: &Row, make: Make, connections: usize) -> Row {
+        let ranks = make.ranks;
         let [first, later] = self.at(ranks);
         Row {
             ranks,
+            bytes: make.longest(),
+            process_bytes: like.rank_bytes + make.most_peers() as u64 * like.peer_bytes,
             modelled: true,
             connections: connections as u64,
             first,
@@ -236,13 +255,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     return Err(format!("an allreduce of {ranks} ranks: only powers of two are simulated").into());
                 }
                 let pairs = program.pairs(ranks);
+                let bytes = if program == Program::Bruck { ask.block } else { ask.bytes };
+                let make = Make { ranks, program, bytes, terms: terms(&ask, *network), seed: ask.seed };
                 if pairs <= ask.most {
-                    let make = Make { ranks, program, bytes: ask.bytes, terms: terms(&ask, *network), seed: ask.seed };
                     here.push(simulate(make, !ask.json));
                 } else if let Some(model) = Model::of(&here)
                     && let Some(last) = here.iter().rfind(|r| !r.modelled).cloned()
                 {
-                    here.push(model.row(&last, ranks, pairs));
+                    here.push(model.row(&last, make, pairs));
                 }
                 if let (Some(row), false) = (here.last(), ask.json) {
                     eprintln!("{}", page::line(row));
