@@ -9,7 +9,7 @@ mod sim;
 
 use clap::{Parser, ValueEnum};
 use rustmx::Config;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::fabric::{CLOUD, ETHERNET, Terms};
 use sim::job::Job;
 use sim::program::{Make, Program};
@@ -60,6 +60,9 @@ struct Ask {
     /// Prints results as JSON.
     #[arg(long)]
     json: bool,
+    /// Simulates nothing: takes what these files say that --json has printed before. So large jobs can be simulated one by one.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<PathBuf>,
     /// Writes the plot there.
     #[arg(long)]
     svg: Option<PathBuf>,
@@ -94,10 +97,10 @@ impl What {
 }
 
 /// What one job showed, or what the model says of it. Times in virtual nanoseconds, if not said otherwise.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
-    network: &'static str,
-    program: &'static str,
+    network: String,
+    program: String,
     ranks: usize,
     /// Bytes of the longest message.
     bytes: usize,
@@ -161,8 +164,8 @@ fn simulate(make: Make, show: bool) -> Row {
         eprint!("\r{:70}\r", "");
     }
     Row {
-        network: make.terms.name,
-        program: make.program.name(),
+        network: make.terms.name.into(),
+        program: make.program.name().into(),
         ranks: make.ranks,
         bytes: make.longest(),
         modelled: false,
@@ -246,8 +249,12 @@ fn terms(ask: &Ask, network: Network) -> Terms {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ask = Ask::parse();
-    let mut rows = Vec::new();
-    for network in &ask.network {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in &ask.rows {
+        rows.extend(serde_json::from_str::<Vec<Row>>(&std::fs::read_to_string(path)?)?);
+    }
+    let networks = if ask.rows.is_empty() { &ask.network[..] } else { &[] };
+    for network in networks {
         for what in &ask.program {
             let (program, mut here) = (what.program(), Vec::new());
             for &ranks in &ask.ranks {

@@ -106,10 +106,10 @@ pub fn plot(rows: &[Row]) -> Result<String, Box<dyn std::error::Error>> {
             .y_label_formatter(&|y| format!("{y}"))
             .light_line_style(RGBColor(240, 240, 240))
             .draw()?;
-        let mut kinds: Vec<(&str, &str)> = rows.iter().map(|r| (r.network, r.program)).collect();
+        let mut kinds: Vec<(&str, &str)> = rows.iter().map(|r| (&*r.network, &*r.program)).collect();
         kinds.dedup();
         for (kind, colour) in kinds.into_iter().zip(COLOURS) {
-            let these = || rows.iter().filter(move |r| (r.network, r.program) == kind);
+            let these = || rows.iter().filter(move |r| (&*r.network, &*r.program) == kind);
             let first = |r: &Row| (r.ranks as f64, r.first as f64 / 1e6);
             let later = |r: &Row| (r.ranks as f64, r.later as f64 / 1e6);
             chart
