@@ -14,6 +14,7 @@ use sim::fabric::{CLOUD, ETHERNET, Terms};
 use sim::job::Job;
 use sim::program::{Make, Program};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Idle turns over which their time is measured, so many times; the quickest is told.
@@ -66,6 +67,9 @@ struct Ask {
     /// Writes the plot there.
     #[arg(long)]
     svg: Option<PathBuf>,
+    /// One job, in this process.
+    #[arg(long, hide = true)]
+    alone: bool,
     /// Cargo says so.
     #[arg(long, hide = true)]
     bench: bool,
@@ -136,7 +140,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-fn simulate(make: Make, show: bool) -> Row {
+fn simulate(make: Make) -> Row {
     let began = Instant::now();
     let empty = resident();
     // Longer messages would go from buffer to buffer, which is not simulated.
@@ -144,7 +148,7 @@ fn simulate(make: Make, show: bool) -> Row {
     let mut job = Job::new(make, Config { tcp_eager_max: config.tcp_eager_max.max(make.longest() as u64), ..config });
     let opened = resident();
     let tell = |through: usize| {
-        if show && through.is_multiple_of(256) {
+        if through.is_multiple_of(256) {
             eprint!("\r{} of {} ranks, {}: {through} are through   ", make.program.name(), make.ranks, make.terms.name);
         }
     };
@@ -160,9 +164,7 @@ fn simulate(make: Make, show: bool) -> Row {
         started.elapsed().as_nanos() as f64 / IDLE.0 as f64
     };
     let idle_turn = (0..IDLE.1).map(|_| batch(&mut job)).fold(f64::INFINITY, f64::min);
-    if show {
-        eprint!("\r{:70}\r", "");
-    }
+    eprint!("\r{:70}\r", "");
     Row {
         network: make.terms.name.into(),
         program: make.program.name().into(),
@@ -186,6 +188,31 @@ fn simulate(make: Make, show: bool) -> Row {
         idle_turn,
         took: began.elapsed().as_secs_f64(),
     }
+}
+
+/// As it is said on the command line.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().into())
+}
+
+/// One job in a process of its own: what another one has left to the allocator would not count.
+fn apart(ask: &Ask, network: Network, what: What, ranks: usize) -> Result<Row, Box<dyn std::error::Error>> {
+    let mut args: Vec<String> = ["--alone", "--json"].map(String::from).into();
+    let mut add = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+    add("network", word(network));
+    add("program", word(what));
+    add("ranks", ranks.to_string());
+    add("bytes", ask.bytes.to_string());
+    add("block", ask.block.to_string());
+    add("most", ask.most.to_string());
+    add("seed", ask.seed.to_string());
+    ask.backlog.into_iter().for_each(|n| add("backlog", n.to_string()));
+    ask.latency.into_iter().for_each(|n| add("latency", n.to_string()));
+    ask.gbit.into_iter().for_each(|n| add("gbit", n.to_string()));
+    ask.redial.into_iter().for_each(|n| add("redial", n.to_string()));
+    let done = Command::new(std::env::current_exe()?).args(args).stderr(Stdio::inherit()).output()?;
+    let rows: Vec<Row> = serde_json::from_slice(&done.stdout).map_err(|e| format!("a job of {ranks} ranks ended early ({e})"))?;
+    rows.into_iter().next().ok_or_else(|| "a job that says nothing".into())
 }
 
 /// Straight lines through the times of the largest two jobs that were simulated: each rank's work is proportional to its peers.
@@ -265,7 +292,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let bytes = if program == Program::Bruck { ask.block } else { ask.bytes };
                 let make = Make { ranks, program, bytes, terms: terms(&ask, *network), seed: ask.seed };
                 if pairs <= ask.most {
-                    here.push(simulate(make, !ask.json));
+                    here.push(if ask.alone { simulate(make) } else { apart(&ask, *network, *what, ranks)? });
                 } else if let Some(model) = Model::of(&here)
                     && let Some(last) = here.iter().rfind(|r| !r.modelled).cloned()
                 {
