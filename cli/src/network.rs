@@ -9,6 +9,7 @@ use crate::results::{Cell, LIMIT, LinkRun, Rate, Results};
 use crate::{Failure, work};
 use rustmx::config::force::Way;
 use rustmx::select::model::Memory;
+use rustmx::select::network::link_name;
 use rustmx::select::record_max_far;
 use rustmx::sys::links::Link;
 use rustmx::{Config, INJECT_MAX};
@@ -222,7 +223,8 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         let bytes_per_ns: Vec<f64> = rounds_ns.iter().map(|ns| size as f64 / ns).collect();
         Rate { way, size, gb_s: median(&bytes_per_ns), spread: spread(&bytes_per_ns) }
     };
-    let run = LinkRun { link: link.to_string(), peer, plain_ns, rates: flows.into_iter().map(rate).collect(), costs: None };
+    let run =
+        LinkRun { link: link_name(&link, &config), peer, plain_ns, rates: flows.into_iter().map(rate).collect(), costs: None };
     let mut results = Results::of(machine(cores, &config), empty_ns.len(), cells, limits);
     (results.empty_ns, results.network) = (empty_ns, Some(run));
     results.unsteady = unsteady(&results);

@@ -73,6 +73,12 @@ counters! {
     guessed;
     /// The same, and it did not: those bytes were copied once more.
     misguessed;
+    /// Bytes that guesses put where they belong: they needed no system call of their own.
+    guess_placed;
+    /// Bytes that guesses put elsewhere, and that were copied out again.
+    guess_moved;
+    /// Times that a connection stopped guessing for a while, because it did not pay.
+    guess_stops;
     /// Further connections to peers on other hosts, for long messages.
     lanes;
     /// Bytes that were sent by these.

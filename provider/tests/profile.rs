@@ -4,9 +4,10 @@ mod common;
 
 use common::{Msg, Node, Want, all_ok, attr, pattern, run, watchdog};
 use rustmx::config::force::Way;
-use rustmx::config::network::Iface;
+use rustmx::config::network::{Iface, Secret};
 use rustmx::config::profile::ProfileChoice;
 use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
+use rustmx::select::network::link_name;
 use rustmx::select::profile::{Key, Profile};
 use rustmx::sys::links::Link;
 use rustmx::{Config, Domain, Log, Profiles, Telling};
@@ -75,8 +76,20 @@ fn messages_to_other_hosts_go_as_the_profile_says_of_the_link() {
     let _dog = watchdog("link", 60);
     let local = std::net::IpAddr::from([127, 0, 0, 1]);
     let Some(here) = Link::to(local, 0) else { return println!("skipped: no loopback interface is up") };
-    for (link, measured) in [(here.to_string(), true), ("eth99, MTU 1500".to_string(), false)] {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{measured}-{}.toml", std::process::id()));
+    let plain = Config::default();
+    let encrypted = Config { encrypt: 1, auth_key: Secret::parse("0123456789abcdef0123456789abcdef").0, ..plain.clone() };
+    let short = Config { tcp_ring_size: 64 << 10, ..plain.clone() };
+    let cases = [
+        (here.to_string(), &plain, true),
+        ("eth99, MTU 1500".to_string(), &plain, false),
+        (here.to_string(), &encrypted, false),
+        (link_name(&here, &encrypted), &encrypted, true),
+        (link_name(&here, &encrypted), &plain, false),
+        (here.to_string(), &short, false),
+        (link_name(&here, &short), &short, true),
+    ];
+    for (number, (link, base, measured)) in cases.into_iter().enumerate() {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("link-{number}-{}.toml", std::process::id()));
         let mut model = Model::default();
         for (way, ns) in [(Way::Eager, 1000.0), (Way::Stream, 100.0)] {
             for &source in Source::ALL {
@@ -90,7 +103,7 @@ fn messages_to_other_hosts_go_as_the_profile_says_of_the_link() {
         let profile = Profile { key, best: Vec::new(), kernel_copies: true, handover_ns: 100.0, model: Model::default(), links };
         profile.save(&path).expect("saved");
         let iface = Iface::parse("127.0.0.1").0;
-        let config = Config { profile: ProfileChoice::File(path.clone()), shm: 0, iface, ..Config::default() };
+        let config = Config { profile: ProfileChoice::File(path.clone()), shm: 0, iface, ..base.clone() };
         let profiles = Arc::new(Profiles::new(|text| panic!("{text}")));
         let (mut a, mut b) = (node(&config, &profiles), node(&config, &profiles));
         // Whoever calls and whoever is called.

@@ -18,7 +18,7 @@ pub fn time(ns: u64) -> String {
 pub fn line(row: &Row) -> String {
     let model = if row.modelled { "model" } else { "" };
     format!(
-        "{:20} {:11} {:>5} {:>5}  first {:>8}  later {:>8}  {} connections, {} crossed, {} overflows, {} B a peer, idle turn {:.0} ns ({:.0} s)",
+        "{:20} {:17} {:>5} {:>5}  first {:>8}  later {:>8}  {} connections, {} crossed, {} overflows, {} B a peer, idle turn {:.0} ns ({:.0} s)",
         row.network,
         row.program,
         row.ranks,
@@ -37,42 +37,46 @@ pub fn line(row: &Row) -> String {
 /// All of them, in Markdown.
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| network | program | ranks | connections | first round | later round | first message, mean / last | calls crossed | begun anew | overflows | most in a backlog | KB a peer | idle turn |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| network | program | ranks | bytes of a message | connections | first round | later round | first message, mean / last | calls crossed | begun anew | overflows | most in a backlog | KB a peer | MB a process | idle turn |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for r in rows {
         let _ = write!(
             text,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             r.network,
             r.program,
             r.ranks,
+            r.bytes,
             r.connections,
             time(r.first),
             time(r.later)
         );
+        let mb = r.process_bytes as f64 / 1048576.0;
         if r.modelled {
-            text.push_str(" by the model |  |  |  |  |  |  |\n");
+            let _ = writeln!(text, " by the model |  |  |  |  |  | {mb:.1} |  |");
             continue;
         }
         let [mean, last] = r.first_message.map(time);
         let kb = r.peer_bytes as f64 / 1024.0;
         let _ = writeln!(
             text,
-            " {mean} / {last} | {} | {} | {} | {} | {kb:.1} | {:.0} ns |",
+            " {mean} / {last} | {} | {} | {} | {} | {kb:.1} | {mb:.1} | {:.0} ns |",
             r.crossed, r.redials, r.overflows, r.most_waiting, r.idle_turn
         );
     }
     text
 }
 
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(44, 160, 44),
     RGBColor(148, 103, 189),
     RGBColor(255, 127, 14),
     RGBColor(80, 80, 80),
+    RGBColor(23, 150, 180),
+    RGBColor(170, 120, 60),
 ];
 
 /// Times over ranks, as SVG: full circles were simulated, open ones are the model's.
@@ -102,10 +106,10 @@ pub fn plot(rows: &[Row]) -> Result<String, Box<dyn std::error::Error>> {
             .y_label_formatter(&|y| format!("{y}"))
             .light_line_style(RGBColor(240, 240, 240))
             .draw()?;
-        let mut kinds: Vec<(&str, &str)> = rows.iter().map(|r| (r.network, r.program)).collect();
+        let mut kinds: Vec<(&str, &str)> = rows.iter().map(|r| (&*r.network, &*r.program)).collect();
         kinds.dedup();
         for (kind, colour) in kinds.into_iter().zip(COLOURS) {
-            let these = || rows.iter().filter(move |r| (r.network, r.program) == kind);
+            let these = || rows.iter().filter(move |r| (&*r.network, &*r.program) == kind);
             let first = |r: &Row| (r.ranks as f64, r.first as f64 / 1e6);
             let later = |r: &Row| (r.ranks as f64, r.later as f64 / 1e6);
             chart

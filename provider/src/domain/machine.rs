@@ -267,10 +267,6 @@ impl Door for Doors {
         self.tcp.as_ref().map_or((0, 0), Tcp::lanes)
     }
 
-    fn guesses(&self) -> (u64, u64) {
-        self.tcp.as_ref().map_or((0, 0), Tcp::guesses)
-    }
-
     fn zerocopy(&self) -> [u64; 3] {
         self.tcp.as_ref().map_or([0; 3], |tcp| {
             let sums = tcp.zerocopies();

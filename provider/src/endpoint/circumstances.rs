@@ -3,6 +3,7 @@
 
 use super::Endpoint;
 use super::lend::Terms;
+use super::peers::Peer;
 use super::tally::Unlent;
 use crate::cache::own;
 use crate::config::Config;
@@ -11,7 +12,7 @@ use crate::select::engines::{self, EngineUse};
 use crate::select::lessons;
 use crate::sys::{heap, interfaces};
 use crate::transport::tcp::{By, Lesson};
-use crate::transport::{NotLendable, Tale};
+use crate::transport::{Guessed, NotLendable, Tale};
 use std::net::IpAddr;
 
 /// An address of an endpoint that others are told.
@@ -143,6 +144,39 @@ fn round_trip(link: &str, lesson: Lesson) -> Option<Circumstance> {
     })
 }
 
+/// How guesses where a peer's bytes belong turned out; `None`: there were none.
+fn guesses(peer: &Peer) -> Option<Circumstance> {
+    let Guessed { right, wrong, placed, moved, stops, paused } = peer.guessed();
+    let all = right + wrong;
+    if all == 0 {
+        return None;
+    }
+    let ip = peer.name.addresses().first().map(|(ip, _)| ip.to_string());
+    let at = ip.as_ref().map_or(String::new(), |ip| format!(" at {ip}"));
+    let ip = ip.map_or("null".into(), |ip| quoted(&ip));
+    let now = match (stops, paused) {
+        (0, _) => "they always paid".into(),
+        (n, 0) => format!("stopped {n} times, as they did not pay, and tried again"),
+        (n, _) => format!("stopped {n} times, and now, as they do not pay"),
+    };
+    Some(Circumstance {
+        about: "guesses",
+        says: format!(
+            "where the next bytes of process {}{at} belong: {right} right ({} %), {wrong} wrong; {placed} bytes were read to their place at once, \
+             {moved} were copied out of a wrong one; {now}",
+            peer.pid,
+            right * 100 / all
+        ),
+        members: format!(
+            ",\"peer_process\":{},\"ip\":{ip},\"right\":{right},\"wrong\":{wrong},\"placed\":{placed},\"moved\":{moved},\
+             \"stops\":{stops},\"on\":{}",
+            peer.pid,
+            paused == 0
+        ),
+        used: false,
+    })
+}
+
 impl Endpoint {
     /// The addresses that others are told, best first, and why these.
     pub(crate) fn addresses(&self) -> Vec<Told> {
@@ -194,6 +228,7 @@ impl Endpoint {
         all.extend(tales.into_iter().map(tale));
         let lessons = self.profiles.lessons_so_far().map(|lessons| lessons.all()).unwrap_or_default();
         all.extend(lessons.into_iter().filter_map(|(link, lesson)| round_trip(&link, lesson)));
+        all.extend(self.peers.ids().filter_map(|id| guesses(self.peers.get(id))));
         all
     }
 }

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
 use crate::select::engines::stream_from;
 use crate::select::habit::Habits;
+use crate::select::network::link_name;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::{host, links};
@@ -69,8 +70,8 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         peer.reach = reach;
         if reach == Reach::Network && self.far.len() > 1 {
-            let link =
-                peer.name.addresses().first().and_then(|(ip, scope)| links::Link::to(*ip, *scope)).map(|link| link.to_string());
+            let link = peer.name.addresses().first().and_then(|(ip, scope)| links::Link::to(*ip, *scope));
+            let link = link.map(|link| link_name(&link, &self.config));
             let found = self.far.iter().position(|table| link.is_some() && table.link == link);
             peer.far = found.unwrap_or(0) as u8;
         }
@@ -362,9 +363,7 @@ impl Endpoint {
         }
         let ours = Name::call_counts(&own.to_bytes(), &from.to_bytes());
         if !ours {
-            for line in std::mem::take(&mut peer.lines) {
-                line.forget();
-            }
+            peer.hang_up_all();
         }
         ours
     }
@@ -372,7 +371,7 @@ impl Endpoint {
     /// Our call was given up: for the peer's, which is on its way, or for one to another of its addresses.
     fn call_again(&mut self, out: &mut Out<'_>, id: PeerId, at: usize) {
         let peer = self.peers.get_mut(id);
-        peer.lines.remove(at).forget();
+        peer.hang_up(at);
         if matches!(peer.contact, Contact::Calling { .. }) {
             let now = self.clock.now();
             self.start_dialing(id, now);

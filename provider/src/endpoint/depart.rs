@@ -36,9 +36,7 @@ impl Endpoint {
         }
         peer.contact = Contact::Gone(why);
         // Nothing lands any more in memory that is given back below.
-        for line in std::mem::take(&mut peer.lines) {
-            line.forget();
-        }
+        peer.hang_up_all();
         let mut sends: Vec<SendReq> = std::mem::take(&mut peer.await_contact);
         sends.extend(std::mem::take(&mut peer.await_ack).into_iter().map(|(_, req)| req));
         let aborted = peer.streams.abort();

@@ -72,7 +72,7 @@ use crate::stats::Stats;
 use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host};
-use crate::transport::{Door, Event, Handed, Reach, Venue};
+use crate::transport::{Door, Event, Guessed, Handed, Reach, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
@@ -349,13 +349,18 @@ impl Endpoint {
     /// What it did so far.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats;
-        (stats.guessed, stats.misguessed) = self.door.as_ref().map_or((0, 0), |door| door.guesses());
         (stats.lanes, stats.striped) = self.door.as_ref().map_or((0, 0), |door| door.lanes());
         [stats.zerocopy, stats.zerocopy_registered, stats.zerocopy_copied] =
             self.door.as_ref().map_or([0; 3], |door| door.zerocopy());
         for id in self.peers.ids() {
             let peer = self.peers.get(id);
             peer.tally.add_to(&mut stats, self.table(peer));
+            let Guessed { right, wrong, placed, moved, stops, paused: _ } = peer.guessed();
+            stats.guessed += right;
+            stats.misguessed += wrong;
+            stats.guess_placed += placed;
+            stats.guess_moved += moved;
+            stats.guess_stops += stops;
         }
         stats
     }

@@ -17,7 +17,7 @@ use crate::protocol::stream::Streams;
 use crate::request::SendReq;
 use crate::select::habit::Habits;
 use crate::transport::link::Link;
-use crate::transport::{Handed, Line, Reach};
+use crate::transport::{Guessed, Handed, Line, Reach};
 use crate::types::{Addr, PeerId};
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
@@ -74,6 +74,8 @@ pub(super) struct Peer {
     pub held: usize,
     /// What went to it, and how.
     pub tally: Tallies,
+    /// What became of guesses on lines that are hung up.
+    guessed: Guessed,
     /// What it told of copies.
     pub habits: Habits,
     /// Why the kernel does not copy, once it has refused.
@@ -118,6 +120,7 @@ impl Peer {
             last_active: 0,
             held: 0,
             tally: Tallies::default(),
+            guessed: Guessed::default(),
             // Its pace is known at contact.
             habits: Habits::new(0),
             refusal: None,
@@ -134,6 +137,25 @@ impl Peer {
     #[inline]
     pub fn can_send(&self) -> bool {
         self.link.is_some() && !matches!(self.contact, Contact::Gone(_))
+    }
+
+    /// Hangs up a line.
+    pub fn hang_up(&mut self, at: usize) {
+        let line = self.lines.remove(at);
+        self.guessed = self.guessed.plus(Guessed { paused: 0, ..line.guessed() });
+        line.forget();
+    }
+
+    /// Hangs up all lines.
+    pub fn hang_up_all(&mut self) {
+        while !self.lines.is_empty() {
+            self.hang_up(0);
+        }
+    }
+
+    /// What became of guesses where its bytes belong.
+    pub fn guessed(&self) -> Guessed {
+        self.lines.iter().fold(self.guessed, |sum, line| sum.plus(line.guessed()))
     }
 
     /// Whether records wait for room in the ring.

@@ -6,9 +6,31 @@
 use super::model::{Case, Model, PeerClass, Source};
 use super::profile::Standing;
 use super::{Row, Selection, Tuned};
-use crate::config::Config;
 use crate::config::force::Way;
+use crate::config::{Config, ENV_PREFIX, PARAMS};
+use crate::sys::links::Link;
 use crate::types::{MAX_MSG, ProtoId};
+
+/// Parameters that times by a link depend on: what is encrypted costs each byte, a short ring holds up whoever is ahead, and a small window makes
+/// messages from buffer to buffer wait until they are asked for.
+const THAT_MATTER: [&str; 3] = ["encrypt", "tcp_ring_size", "tcp_window"];
+
+/// What a profile calls a link: by these words, and those of [`THAT_MATTER`] that are not as they are by default. So links that were measured before they
+/// counted are as good as they were, and a version that knows nothing of them never finds a link that was measured otherwise.
+pub fn link_name(link: &Link, config: &Config) -> String {
+    format!("{link}{}", settings(config))
+}
+
+fn settings(config: &Config) -> String {
+    let default = Config::on(config.processor);
+    let other = PARAMS.iter().filter(|p| THAT_MATTER.contains(&p.name) && p.value(config) != p.value(&default));
+    other.map(|p| format!(", {}={}", p.env(), p.value(config))).collect()
+}
+
+/// The settings that a link was measured with.
+fn measured_with(name: &str) -> &str {
+    name.find(&format!(", {ENV_PREFIX}")).map_or("", |at| &name[at..])
+}
 
 /// A link in four numbers, in nanoseconds. A message of `n` bytes takes `message + n * record_byte` in a record, and
 /// `message + in_place + n * place_byte` from buffer to buffer.
@@ -80,11 +102,12 @@ pub struct FarTable {
     pub selection: Selection,
 }
 
-/// The table of links that were not measured, and then one for each that was.
+/// The table of links that were not measured, and then one for each that was with these settings.
 pub fn tables(config: &Config, standing: &Standing) -> Vec<FarTable> {
     let shipped = FarTable { link: None, selection: Selection::for_network(config, None) };
     let links = standing.profile().map_or(&[][..], |p| &p.links);
-    let measured = links.iter().map(|(link, model)| {
+    let settings = settings(config);
+    let measured = links.iter().filter(|(link, _)| measured_with(link) == settings).map(|(link, model)| {
         let tuned = Tuned { model, case: Case::NETWORK };
         FarTable { link: Some(link.clone()), selection: Selection::for_network(config, Some(tuned)) }
     });

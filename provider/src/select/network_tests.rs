@@ -1,5 +1,6 @@
 use super::super::model::tests::curve;
 use super::super::model::{About, Memory, Operation};
+use super::super::profile::{Key, Profile};
 use super::super::{Origin, record_max_far};
 use super::*;
 use proptest::prelude::*;
@@ -102,4 +103,41 @@ fn rows_tell_what_they_cost_and_who_says_so() {
     let cost = RowCost::of(&row, Some(&model)).expect("measured");
     assert!(cost.measured && (cost.from.1 - 500.0 - LinkCosts::SHIPPED.record_byte * 256.0).abs() < 1.0, "{cost}");
     assert!(row.what_far(4711).contains("4711") && selection.row(1 << 20).what_far(4711).contains("4711"));
+}
+
+/// A link that was measured encrypted is another one than the same in plain, and so with all that times depend on.
+#[test]
+fn what_was_measured_holds_for_its_settings() {
+    let lo = Link { interface: "lo".into(), mtu: Some(65536), speed: None };
+    let plain = Config::default();
+    let others = [
+        Config { encrypt: 1, ..plain.clone() },
+        Config { tcp_ring_size: 64 << 10, ..plain.clone() },
+        Config { tcp_window: 64 << 10, ..plain.clone() },
+        Config { encrypt: 1, tcp_ring_size: 64 << 10, ..plain.clone() },
+    ];
+    assert_eq!(link_name(&lo, &plain), lo.to_string(), "as it was before they counted");
+    let all: Vec<&Config> = others.iter().chain([&plain]).collect();
+    let mut profile = Profile {
+        best: Vec::new(),
+        key: Key::here(&plain),
+        kernel_copies: true,
+        handover_ns: 100.0,
+        model: Model::default(),
+        links: Vec::new(),
+    };
+    for (number, config) in all.iter().enumerate() {
+        let costs = LinkCosts { in_place: 1_000.0 + number as f64, ..LinkCosts::SHIPPED };
+        profile.set_link(&link_name(&lo, config), link(&costs));
+    }
+    let profile = Profile::parse(&profile.to_text()).expect("what was written is read");
+    assert_eq!(profile.links.len(), all.len(), "none pushes out another one");
+    let standing = Standing::InForce("profile.toml".into(), Box::new(profile));
+    for config in all {
+        let names: Vec<Option<String>> = tables(config, &standing).into_iter().map(|t| t.link).collect();
+        assert_eq!(names, [None, Some(link_name(&lo, config))]);
+    }
+    // Of settings that times do not depend on there is one measurement.
+    let other = Config { tcp_eager_max: 1024, peer_timeout: 4711, ..plain };
+    assert_eq!(link_name(&lo, &other), lo.to_string());
 }

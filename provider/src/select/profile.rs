@@ -23,7 +23,8 @@ pub const LONGEST: u64 = 64 << 10;
 /// Most links of a profile: what one more would bring pushes out the one that was measured first.
 pub const MOST_LINKS: usize = 8;
 
-/// Parameters that measured times depend on. A profile made with other values says nothing about these.
+/// Parameters that measured times depend on. A profile made with other values says nothing about these. Those of links to other hosts are in their
+/// names (`network.rs`).
 const THAT_MATTER: [&str; 5] = ["ring_size", "fragment", "fetch_ahead", "rings", "cma"];
 
 /// Of these, those of which `rustmx tune` finds out the best value.

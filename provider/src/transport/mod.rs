@@ -72,6 +72,37 @@ pub struct Place {
     pub port: u16,
 }
 
+/// What became of guesses where bytes belong that a line had not heard of yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessed {
+    /// So many were right.
+    pub right: u64,
+    /// So many were wrong.
+    pub wrong: u64,
+    /// Bytes that were read to where they belong by that, and needed no call of their own.
+    pub placed: u64,
+    /// Bytes that were read to a wrong place, and copied out of it.
+    pub moved: u64,
+    /// Times that it did not pay, and was stopped for a while.
+    pub stops: u64,
+    /// Lines on which it is stopped now.
+    pub paused: u64,
+}
+
+impl Guessed {
+    /// Both together.
+    pub fn plus(self, other: Guessed) -> Guessed {
+        Guessed {
+            right: self.right + other.right,
+            wrong: self.wrong + other.wrong,
+            placed: self.placed + other.placed,
+            moved: self.moved + other.moved,
+            stops: self.stops + other.stops,
+            paused: self.paused + other.paused,
+        }
+    }
+}
+
 /// How some connections send long messages (by how many of them, without a copy by the kernel), for people.
 #[derive(Clone, Debug)]
 pub struct Tale {
@@ -127,11 +158,6 @@ pub trait Door: Send {
     /// Whether [`turn`](Self::turn) does anything: there are peers on the network, or may be.
     fn has_turns(&self) -> bool {
         false
-    }
-
-    /// Reads of which part was put where it was guessed to belong, rightly and wrongly.
-    fn guesses(&self) -> (u64, u64) {
-        (0, 0)
     }
 
     /// Further connections for long messages that there are or were, and bytes that left by them.
@@ -265,6 +291,11 @@ pub trait Line: Wake {
 
     /// Tells a caller why it is not wanted. Best effort: hanging up says enough.
     fn turn_away(&self, why: Refusal);
+
+    /// What became of guesses on it.
+    fn guessed(&self) -> Guessed {
+        Guessed::default()
+    }
 
     /// It belongs to `peer` from now on: when it has something to say, that is an [`Event::Peer`] at our door.
     fn watch(&self, peer: PeerId);

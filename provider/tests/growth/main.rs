@@ -7,7 +7,8 @@ mod sim;
 use common::watchdog;
 use rustmx::Config;
 use sim::fabric::{CLOUD, ETHERNET, Terms};
-use sim::job::{Job, Make, Program};
+use sim::job::Job;
+use sim::program::{Make, Program};
 
 fn job(program: Program, ranks: usize, terms: Terms, seed: u64) -> Job {
     Job::new(Make { ranks, program, bytes: 64, terms, seed }, Config::default())
@@ -18,7 +19,15 @@ fn job(program: Program, ranks: usize, terms: Terms, seed: u64) -> Job {
 fn one_connection_for_each_pair() {
     let _dog = watchdog("pairs", 120);
     let mut crossed = 0;
-    for (program, ranks) in [(Program::AllToAll, 2), (Program::AllToAll, 40), (Program::Allreduce, 64), (Program::Star, 50)] {
+    for (program, ranks) in [
+        (Program::AllToAll, 2),
+        (Program::AllToAll, 40),
+        (Program::Allreduce, 64),
+        (Program::Star, 50),
+        (Program::Bruck, 2),
+        (Program::Bruck, 50),
+        (Program::Bruck, 64),
+    ] {
         for terms in [ETHERNET, CLOUD] {
             let mut job = job(program, ranks, terms, 7);
             let cold = job.run(|_| {});
@@ -32,6 +41,22 @@ fn one_connection_for_each_pair() {
         }
     }
     assert!(crossed > 0, "nobody called at the same time as his peer");
+}
+
+/// Of each rank's blocks each other rank gets one, in as many steps as the number of ranks has binary digits (the job checks the blocks), also where that is no
+/// power of two.
+#[test]
+fn blocks_that_travel_together_all_arrive() {
+    let _dog = watchdog("bruck", 60);
+    for ranks in [2, 3, 5, 16, 31, 33] {
+        let mut job = job(Program::Bruck, ranks, ETHERNET, 11);
+        job.run(|_| {});
+        job.run(|_| {});
+        let told = job.told();
+        assert_eq!((told.met, job.peers()), (Program::Bruck.pairs(ranks) as u64, 2 * told.met), "{ranks}");
+        // Fewer pairs than if each spoke to each, from where that can be.
+        assert!(ranks < 8 || told.met < Program::AllToAll.pairs(ranks) as u64);
+    }
 }
 
 /// More callers than the kernel keeps for a process that is busy: the others come later, and nobody is lost.

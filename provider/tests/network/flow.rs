@@ -4,7 +4,7 @@ use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::scene::{lending, network, place, registering};
 use rustix::fd::BorrowedFd;
 use rustix::net::sockopt;
-use rustmx::{Addr, Config, Error, Nap};
+use rustmx::{Addr, Config, Error, Nap, Telling};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -206,4 +206,51 @@ fn sleeps_once([a, b]: [&mut Node; 2], to_b: Addr, [out, into]: [&mut Vec<u8>; 2
         }
         reader.join().expect("the reader");
     });
+}
+
+/// What became of guesses is counted for each peer, told of each, and still known when the peer is gone.
+#[test]
+fn guesses_are_counted_for_each_peer() {
+    let _dog = watchdog("guesses", 60);
+    let config = Config { tcp_eager_max: 232, ..network() };
+    let mut nodes: Vec<Node> = (0..3).map(|_| Node::with(config.clone(), attr())).collect();
+    // What one of them sends, the other one of them never does.
+    let (n, times) = (1 << 20, 8);
+    let mut bufs = [pattern(n, 1), vec![0; n], pattern(8, 2), vec![0; 8]];
+    let [long, into, short, little] = &mut bufs;
+    let [a, b, c] = &mut nodes[..] else { unreachable!() };
+    let (from_b, from_c, from_peer) = (b.knows(a), c.knows(a), a.knows(b));
+    for _ in 0..times {
+        a.recv(Want::tag(1), into).expect("recv");
+        a.recv(Want::tag(2), little).expect("recv");
+        b.send(Msg::new(from_b, 1), long).expect("send");
+        c.send(Msg::new(from_c, 2), short).expect("send");
+        crate::common::run(&mut [a, b, c], &[2, 1, 1]);
+    }
+    let told = |a: &Node, telling| a.domain.ep_history(a.ep, telling).expect("told");
+    let stats = a.stats();
+    assert!(stats.guessed > 0 && stats.guess_placed > 0, "{stats:?}");
+    assert!(stats.guess_placed + stats.guess_moved <= (n * times) as u64 + (64 << 10), "{stats:?}");
+    let json = told(a, Telling::Json);
+    let about: Vec<&str> = json.lines().filter(|l| l.contains("\"about\":\"guesses\"")).collect();
+    let [line] = about[..] else { panic!("of one peer something was guessed: {json}") };
+    for (name, value) in [("right", stats.guessed), ("wrong", stats.misguessed), ("placed", stats.guess_placed)] {
+        assert!(line.contains(&format!("\"{name}\":{value},")), "{name} {value}: {line}");
+    }
+    let all = told(a, Telling::All);
+    assert!(all.contains(&format!("belong: {} right", stats.guessed)), "{all}");
+    // Its end is noticed when something waits for it.
+    let mut never = [0u8; 8];
+    a.recv(Want::tag(3).from(from_peer), &mut never).expect("recv");
+    drop(nodes.remove(1));
+    let until = Deadline::new(20);
+    while nodes[0].poll().is_empty() {
+        until.check(|| "the end of a peer".into());
+    }
+    let after = nodes[0].stats();
+    assert_eq!(
+        (after.lost, after.guessed, after.guess_placed),
+        (1, stats.guessed, stats.guess_placed),
+        "the connection is no more"
+    );
 }

@@ -460,13 +460,6 @@ impl Tcp {
     pub fn lanes(&self) -> (u64, u64) {
         (self.office.lanes.load(Ordering::Relaxed), self.office.striped.load(Ordering::Relaxed))
     }
-
-    /// Guesses that were right and wrong, on all connections that there are and were.
-    pub fn guesses(&self) -> (u64, u64) {
-        let live = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).map(|connection| connection.guesses());
-        let past = self.office.guesses.lock();
-        live.fold((past.right, past.wrong), |sum, g| (sum.0 + g.right, sum.1 + g.wrong))
-    }
 }
 
 /// What to say to a peer of another version.

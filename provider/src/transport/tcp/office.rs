@@ -1,7 +1,6 @@
 //! What the connections of one endpoint share.
 
 use super::call::Call;
-use super::guesses::Guesses;
 use super::lessons::Lessons;
 use super::zerocopy::{Means, Sums};
 use super::{HEALTH_EVERY, LOOKS};
@@ -32,7 +31,6 @@ pub(super) struct Office {
     /// Milliseconds.
     pub patience: u64,
     /// Of connections that are no more.
-    pub guesses: Mutex<Guesses>,
     pub zerocopies: Mutex<Sums>,
     pub zerocopy: Means,
     /// Calls that reached somebody else, and go on.
@@ -61,7 +59,6 @@ impl Office {
             asleep: AtomicBool::new(false),
             held_up: AtomicU64::new(0),
             patience,
-            guesses: Mutex::default(),
             zerocopies: Mutex::default(),
             astray: Mutex::default(),
             tokens: Mutex::default(),

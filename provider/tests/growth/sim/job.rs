@@ -1,7 +1,9 @@
 //! Ranks of a job, each a whole engine of one process, and what they do together.
 
+use super::bruck::{self, Blocks};
 use super::door::At;
-use super::fabric::{Host, Shared, Terms, Told};
+use super::fabric::{Host, Shared, Told};
+use super::program::{Make, Program};
 use rustmx::endpoint::SOCKETS_EVERY;
 use rustmx::sys::clock::Clock;
 use rustmx::transport::tcp::HEALTH_EVERY;
@@ -21,47 +23,6 @@ const SKEW: u64 = 50_000;
 /// Contexts of sends have this bit; the others are receives.
 const SEND: usize = 1 << 40;
 
-/// What the ranks do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// Everybody to everybody, all at once.
-    AllToAll,
-    /// Recursive doubling: in step k with the rank whose number differs in bit k. A power of two of ranks.
-    Allreduce,
-    /// Everybody to rank 0, which answers.
-    Star,
-}
-
-impl Program {
-    pub fn name(self) -> &'static str {
-        match self {
-            Program::AllToAll => "all-to-all",
-            Program::Allreduce => "allreduce",
-            Program::Star => "all-to-one",
-        }
-    }
-
-    /// Pairs of ranks that speak to each other.
-    pub fn pairs(self, ranks: usize) -> usize {
-        match self {
-            Program::AllToAll => ranks * (ranks - 1) / 2,
-            Program::Allreduce => ranks * ranks.ilog2() as usize / 2,
-            Program::Star => ranks - 1,
-        }
-    }
-}
-
-/// What a job is.
-#[derive(Clone, Copy, Debug)]
-pub struct Make {
-    pub ranks: usize,
-    pub program: Program,
-    /// Bytes of each message.
-    pub bytes: usize,
-    pub terms: Terms,
-    pub seed: u64,
-}
-
 struct Rank {
     domain: Domain,
     ep: EpId,
@@ -76,6 +37,9 @@ struct Rank {
     sends_open: usize,
     recvs_open: usize,
     step: usize,
+    /// The message of this step is there.
+    landed: bool,
+    blocks: Option<Blocks>,
     value: u64,
     start: u64,
     begun: bool,
@@ -126,7 +90,7 @@ fn seg(part: &mut [u8]) -> UserSeg {
 impl Job {
     pub fn new(make: Make, config: Config) -> Job {
         assert!(
-            (8..=config.tcp_eager_max as usize).contains(&make.bytes),
+            make.bytes >= 8 && make.longest() <= config.tcp_eager_max as usize,
             "messages of 8 bytes to those that travel as one record"
         );
         assert!(make.program != Program::Allreduce || make.ranks.is_power_of_two(), "a power of two");
@@ -135,7 +99,7 @@ impl Job {
         let config = Arc::new(config);
         // Every process has one of its own, of course; what is in them is the same.
         let av = Arc::new(AddressVector::new());
-        let parts = if make.program == Program::Allreduce { make.ranks.ilog2() as usize } else { make.ranks };
+        let parts = make.program.steps(make.ranks).unwrap_or(make.ranks);
         let ranks: Vec<Rank> = (0..make.ranks)
             .map(|host| {
                 let mut here = fabric.lock();
@@ -153,17 +117,25 @@ impl Job {
                 av.insert(&domain.ep_name(ep).expect("name"));
                 // Rank 0 of a star hears of all, the others of it alone.
                 let mine = if make.program == Program::Star && host > 0 { 1 } else { parts };
+                let [into, out] = match make.program {
+                    Program::Bruck => [make.longest(); 2],
+                    Program::Allreduce => [mine * make.bytes; 2],
+                    _ => [mine * make.bytes, make.bytes],
+                };
                 Rank {
                     domain,
                     ep,
                     cq,
-                    into: vec![0; mine * make.bytes].into(),
-                    out: vec![0; if make.program == Program::Allreduce { mine } else { 1 } * make.bytes].into(),
+                    // Not 0: then they would be made when they are written to, and count as a peer's.
+                    into: vec![1; into].into(),
+                    out: vec![1; out].into(),
                     to_send: VecDeque::new(),
                     received: vec![0; mine],
                     sends_open: 0,
                     recvs_open: 0,
                     step: 0,
+                    landed: false,
+                    blocks: (make.program == Program::Bruck).then(|| Blocks::new(make.ranks, make.bytes)),
                     value: 0,
                     start: 0,
                     begun: false,
@@ -182,6 +154,12 @@ impl Job {
     /// Peers that each rank has met, all together.
     pub fn peers(&self) -> u64 {
         self.ranks.iter().map(|r| r.domain.ep_stats(r.ep).expect("stats").peers).sum()
+    }
+
+    /// Bytes of the program's own memory, all ranks together.
+    pub fn buffers(&self) -> u64 {
+        let blocks = if self.make.program == Program::Bruck { self.make.ranks * self.make.bytes } else { 0 };
+        self.ranks.iter().map(|r| (r.into.len() + r.out.len() + blocks) as u64).sum()
     }
 
     /// Turns of one rank, in which nothing happens.
@@ -278,6 +256,11 @@ impl Job {
                 self.ranks[host].value = host as u64;
                 self.step(host);
             }
+            Program::Bruck => {
+                let round = self.round;
+                self.ranks[host].blocks.iter_mut().for_each(|b| b.fill(host, round));
+                return self.step(host);
+            }
         }
         self.mark(host, 0);
         self.send_what_fits(host);
@@ -293,29 +276,39 @@ impl Job {
     }
 
     fn step(&mut self, host: usize) {
-        let (step, steps) = (self.ranks[host].step, self.make.ranks.ilog2() as usize);
+        let (step, steps) = (self.ranks[host].step, self.make.program.steps(self.make.ranks).expect("a program in steps"));
         if step == steps {
             let n = self.make.ranks as u64;
-            assert_eq!(self.ranks[host].value, n * (n - 1) / 2, "the sum at rank {host}");
+            match &self.ranks[host].blocks {
+                Some(blocks) => assert!(blocks.are_mine(host, self.round), "a block at rank {host}"),
+                None => assert_eq!(self.ranks[host].value, n * (n - 1) / 2, "the sum at rank {host}"),
+            }
             return;
         }
-        let other = host ^ 1 << step;
-        self.receive(host, other, step);
-        self.mark(host, step);
-        self.ranks[host].to_send.push_back((other, step));
+        let [to, from] = match self.make.program {
+            Program::Bruck => bruck::partners(self.make.ranks, host, step),
+            _ => [host ^ 1 << step; 2],
+        };
+        self.receive(host, from, step);
+        let (span, rank) = (self.make.span(step), &mut self.ranks[host]);
+        rank.to_send.push_back((to, step));
+        match &rank.blocks {
+            Some(blocks) => blocks.pack(step, &mut rank.out[span]),
+            None => self.mark(host, step),
+        }
         self.send_what_fits(host);
     }
 
-    fn tag(&self, step: usize) -> u64 {
-        u64::from(self.round) << 32 | step as u64
+    fn tag(&self, part: usize) -> u64 {
+        let step = self.make.program.steps(self.make.ranks).map_or(0, |_| part as u64);
+        u64::from(self.round) << 32 | step
     }
 
     fn receive(&mut self, host: usize, from: usize, part: usize) {
-        let allreduce = self.make.program == Program::Allreduce;
-        let tag = self.tag(if allreduce { part } else { 0 });
+        let tag = self.tag(part);
         let cost = self.fabric.lock().terms.call;
         let rank = &mut self.ranks[host];
-        let iov = [seg(&mut rank.into[part * self.make.bytes..][..self.make.bytes])];
+        let iov = [seg(&mut rank.into[self.make.span(part)])];
         let from = Addr(from as u64);
         let args = RecvArgs { from, tagged: true, tag, ignore: 0, iov: &iov, ctx: UserCtx(part), flags: None };
         rank.domain.recv(rank.ep, &args).expect("recv");
@@ -324,16 +317,15 @@ impl Job {
     }
 
     fn send_what_fits(&mut self, host: usize) {
-        let allreduce = self.make.program == Program::Allreduce;
         while let Some(&(to, part)) = self.ranks[host].to_send.front() {
-            let tag = self.tag(if allreduce { part } else { 0 });
+            let tag = self.tag(part);
             let mut fabric = self.fabric.lock();
             let cost = fabric.terms.call;
             fabric.spend(host, cost);
             self.clock.store(fabric.time(host), Ordering::Relaxed);
             drop(fabric);
             let rank = &mut self.ranks[host];
-            let iov = [seg(&mut rank.out[part * self.make.bytes..][..self.make.bytes])];
+            let iov = [seg(&mut rank.out[self.make.span(part)])];
             let to = Addr(to as u64);
             let args = SendArgs { to, tagged: true, tag, data: None, iov: &iov, ctx: UserCtx(SEND), flags: None, inject: false };
             match rank.domain.send(rank.ep, &args) {
@@ -360,20 +352,28 @@ impl Job {
             if ctx == SEND {
                 self.ranks[host].sends_open -= 1;
             } else {
-                assert_eq!(len, self.make.bytes, "rank {host}");
+                assert_eq!(len, self.make.span(ctx).len(), "rank {host}");
                 self.received(host, ctx, from.0 as usize);
             }
         }
         self.send_what_fits(host);
+        let rank = &mut self.ranks[host];
+        // The buffers serve again when both messages of the step are through, as in MPI_Sendrecv.
+        if rank.landed && rank.sends_open + rank.to_send.len() == 0 {
+            let span = self.make.span(rank.step);
+            rank.blocks.iter_mut().for_each(|b| b.unpack(rank.step, &rank.into[span.clone()]));
+            (rank.landed, rank.step) = (false, rank.step + 1);
+            self.step(host);
+        }
         let time = self.fabric.lock().time(host);
         let rank = &mut self.ranks[host];
-        let steps = self.make.program != Program::Allreduce || rank.step == self.make.ranks.ilog2() as usize;
+        let steps = self.make.program.steps(self.make.ranks).is_none_or(|steps| rank.step == steps);
         if rank.begun && rank.done == 0 && rank.recvs_open + rank.sends_open + rank.to_send.len() == 0 && steps {
             assert!(
                 rank.received
                     .iter()
                     .enumerate()
-                    .all(|(i, n)| *n == 1 || self.make.program != Program::Allreduce && i == host && *n == 0)
+                    .all(|(i, n)| *n == 1 || self.make.program.steps(self.make.ranks).is_none() && i == host && *n == 0)
             );
             rank.done = time;
             self.through += 1;
@@ -391,7 +391,7 @@ impl Job {
         if rank.first == 0 {
             rank.first = time;
         }
-        let bytes = &rank.into[part * self.make.bytes..][..8];
+        let bytes = &rank.into[self.make.span(part)][..8];
         let word = u64::from_le_bytes(bytes.try_into().expect("eight"));
         match self.make.program {
             Program::Allreduce => {
@@ -399,6 +399,10 @@ impl Job {
                 rank.value += word;
                 rank.step += 1;
                 self.step(host);
+            }
+            Program::Bruck => {
+                assert_eq!(from, bruck::partners(self.make.ranks, host, part)[1]);
+                rank.landed = true;
             }
             _ => {
                 assert_eq!((word, from), ((part as u64) << 32 | u64::from(self.round), part), "rank {host}");

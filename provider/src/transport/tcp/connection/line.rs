@@ -11,7 +11,7 @@ use crate::transport::tcp::greeting::wins;
 use crate::transport::tcp::incoming::Incoming;
 use crate::transport::tcp::outgoing::Outgoing;
 use crate::transport::tcp::zerocopy::ZeroCopy;
-use crate::transport::{Bulk, Handed, InPlace, Line, Moved, NoCall, Reach, Reply};
+use crate::transport::{Bulk, Guessed, Handed, InPlace, Line, Moved, NoCall, Reach, Reply};
 use crate::types::PeerId;
 use crate::wire::hello::{Hello, Refusal};
 use std::sync::Arc;
@@ -84,6 +84,10 @@ impl Line for Connection {
         self.refuse(&mut self.halves.lock(), why);
     }
 
+    fn guessed(&self) -> Guessed {
+        self.halves.lock().incoming.guesses.counts()
+    }
+
     fn watch(&self, peer: PeerId) {
         self.peer.store(peer.0, Ordering::Relaxed);
     }
@@ -102,9 +106,11 @@ impl Line for Connection {
         self.teach(&mut halves, &Health::default());
         self.tell(&halves, &mut self.office.zerocopies.lock());
         self.forget_lanes(&mut halves);
-        self.office.guesses.lock().add(halves.incoming.guesses);
         halves.outgoing = Outgoing::new(ZeroCopy::never());
+        // What became of guesses is asked for later, too.
+        let guesses = halves.incoming.guesses;
         halves.incoming = Incoming::new();
+        halves.incoming.guesses = guesses;
     }
 }
 

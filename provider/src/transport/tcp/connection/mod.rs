@@ -10,7 +10,7 @@ use super::outgoing::Outgoing;
 use super::proof::{Guard, Handshake, Unproved};
 use super::stream::Stream;
 use super::zerocopy::Sums;
-use super::{Guesses, NOBODY, Office, peer_of};
+use super::{NOBODY, Office, peer_of};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
@@ -461,10 +461,6 @@ impl Connection {
         let all = all && !halves.outgoing.zerocopy.waits();
         self.teach(&mut halves, &Health::default());
         halves.ended.is_some() || lanes && all && tcp::unacknowledged(self.stream.fd()) == 0
-    }
-
-    pub(super) fn guesses(&self) -> Guesses {
-        self.halves.lock().incoming.guesses
     }
 
     /// What left without a copy, and by how many connections, is told to `sums`.

@@ -3,13 +3,14 @@
 //! **Speculation** (Kurmann, Rauch, Stricker: Speculative Defragmentation, 2001). One call asks for more than is certain: behind the rest of
 //! the body and the next head it names the place where the *expected* next body belongs, by what came last. Mostly that is right, and
 //! head and body cost one call and no copy. If it is wrong, the bytes are taken out of the wrong place and are *carried*: they are read
-//! again before anything else. What is right and wrong is counted; a connection on which too much is wrong stops guessing for a while.
+//! again before anything else. What that brings and costs is counted, and a connection on which it does not pay stops guessing for a while
+//! (`guesses.rs`). Then still as many bytes are asked for as are put together elsewhere anyway ([`FLAT`]): these stand in no wrong place.
 
 use super::{At, Incoming};
 use crate::mem::user::gather_into;
 use crate::shm::layout::LINE;
-use crate::sys::tcp::Piece;
-use crate::wire::frame::PAYLOAD_MAX;
+use crate::sys::tcp::{FLAT, Piece};
+use crate::wire::frame::{FRAME_HEAD, PAYLOAD_MAX};
 use smallvec::SmallVec;
 
 /// What is guessed to come next.
@@ -21,10 +22,11 @@ pub(super) enum Guess {
 }
 
 impl Incoming {
-    /// What is guessed to follow the next head.
-    pub(super) fn guess(&self) -> Guess {
+    /// What is guessed to follow the next head. `flat`: a little is put together elsewhere first.
+    pub(super) fn guess(&self, flat: bool) -> Guess {
         let Some(mirror) = &self.mirror else { return Guess::Nothing };
-        if !self.guesses.pays() {
+        let pays = self.guesses.pays();
+        if !pays && !flat {
             return Guess::Nothing;
         }
         // More of the message at hand, or of the last one; else the one behind it: they come in the order in which they were announced.
@@ -40,11 +42,12 @@ impl Incoming {
         for id in [id, id.wrapping_add(1)] {
             if let Some((start, bytes)) = self.expected.next(id) {
                 // What is behind a frame of the greatest length belongs elsewhere for sure, and one call may bring hundreds of megabytes of it.
-                return Guess::Payload { id, start, bytes: bytes.min(PAYLOAD_MAX) };
+                return if pays { Guess::Payload { id, start, bytes: bytes.min(PAYLOAD_MAX) } } else { Guess::Nothing };
             }
         }
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
-        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(self.usual);
+        let most = if pays { self.usual } else { self.usual.min(FLAT - FRAME_HEAD) };
+        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(most);
         if room > 0 { Guess::Records { bytes: room } } else { Guess::Nothing }
     }
 
@@ -73,11 +76,10 @@ impl Incoming {
             (Guess::Payload { id, start, .. }, At::Payload { id: other, start: there, .. }) => (id, start) == (other, there),
             _ => false,
         };
-        // Behind news another head follows, which is nobody's mistake.
-        if !matches!(self.at, At::Head(_)) {
-            self.guesses.note(right);
-        }
         let kept = if right { rest.min(self.body_left()) } else { 0 };
+        // Behind news another head follows, which is nobody's mistake.
+        let counts = !matches!(self.at, At::Head(_));
+        self.guesses.note(counts.then_some(right), kept, rest - kept);
         let mut carried = std::mem::take(&mut self.carried);
         // The clean-up copy.
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();

@@ -111,7 +111,7 @@ impl Incoming {
             sink: None,
             is_dry: false,
             done: VecDeque::new(),
-            guesses: Guesses::default(),
+            guesses: Guesses::new(),
             said_goodbye: false,
         }
     }
@@ -267,8 +267,9 @@ impl Incoming {
             _ => FRAME_HEAD,
         };
         self.guesses.turn();
-        let guess = self.guess();
-        if let (At::Head(0), Guess::Records { bytes }, Some(fd)) = (self.at, guess, stream.plain())
+        let plain = stream.plain().filter(|_| self.at == At::Head(0));
+        let guess = self.guess(plain.is_some());
+        if let (Guess::Records { bytes }, Some(fd)) = (guess, plain)
             && FRAME_HEAD + bytes <= FLAT
         {
             return match self.ahead() {
