@@ -243,7 +243,11 @@ fn lines(results: &Results, kind: Kind) -> Vec<(&'static str, Vec<(usize, f64)>)
         let mut cells = results.cells.iter().filter(|c| c.kind == Some(kind) && c.way == lane.name());
         (lane.name(), times(&mut cells))
     };
-    let mut lines: Vec<_> = Lane::all().map(of).collect();
+    // Within a host each way has a colour of its own on all pages, whatever was measured; there are not as many as all ways together.
+    let mut lines: Vec<_> = match results.network {
+        None => Lane::of_tables().map(of).collect(),
+        Some(_) => results.lanes(kind).into_iter().map(of).collect(),
+    };
     lines.push(("limit", times(&mut results.limits.iter().filter(|c| c.kind == Some(kind)))));
     lines.push(("memcpy", times(&mut results.memcpy.iter().filter(|m| best(results, kind, m.size) < f64::INFINITY))));
     lines

@@ -63,8 +63,8 @@ fn sends(from: &mut Node, to: &mut Node, [n, count]: [usize; 2], enough: fn(&Sta
         if enough(&from.stats()) {
             return;
         }
-        for at in 0..window {
-            to.recv(Want::tag(1).ctx(at), &mut into[at]).expect("recv");
+        for (at, buffer) in into.iter_mut().enumerate().take(window) {
+            to.recv(Want::tag(1).ctx(at), buffer).expect("recv");
         }
         let (mut sent, mut done) = (0, 0);
         while done < 2 * window {

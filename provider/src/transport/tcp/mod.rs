@@ -227,7 +227,7 @@ impl Tcp {
         origin: Option<Origin>,
         watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
     ) -> Result<Arc<Connection>, Error> {
-        let stream = if self.terms.afar { stream.from_afar() } else { stream };
+        let stream = if self.terms.afar { stream.far_away() } else { stream };
         let _ = tcp::set_patience(stream.fd(), self.terms.patience);
         if stream.is_near() {
             tcp::hurry(stream.fd());

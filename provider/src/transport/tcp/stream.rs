@@ -36,7 +36,7 @@ impl Stream {
     }
 
     /// The same, as if the other end were on another host.
-    pub fn from_afar(self) -> Stream {
+    pub fn far_away(self) -> Stream {
         Stream { near: false, ..self }
     }
 
