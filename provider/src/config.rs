@@ -474,7 +474,9 @@ mod tests {
         let p = param("rings");
         assert!(p.suggest(&mut c, "taken") && c.takes_lines() && !c.says("rings"));
         assert!(p.suggest(&mut c, "open") && c.opens_rings() && !c.takes_lines(), "another measurement");
-        assert!(!p.suggest(&mut c, "ajar") && !param("ring_size").suggest(&mut c, "1") && !param("profile").suggest(&mut c, "off"));
+        assert!(
+            !p.suggest(&mut c, "ajar") && !param("ring_size").suggest(&mut c, "1") && !param("profile").suggest(&mut c, "off")
+        );
         p.parse_into(&mut c, "sealed").expect("a word");
         assert!(c.says("rings") && p.suggest(&mut c, "taken") && !c.opens_rings());
         let mut changed = Config { fragment: 4096, ..Config::default() };

@@ -74,7 +74,10 @@ impl RowCost {
         let cost = |size| {
             let together = shipped(row.way(), processor).at(size);
             // Where one side alone is not slow enough, it is not helped.
-            let alone = row.way().unshared().map(|way| (shipped(way, processor).at(size), worth.map_or(0, |ns| ns[usize::from(row.lent)])));
+            let alone = row
+                .way()
+                .unshared()
+                .map(|way| (shipped(way, processor).at(size), worth.map_or(0, |ns| ns[usize::from(row.lent)])));
             alone.filter(|(ns, worth)| *ns < *worth as f64).map_or(together, |(ns, _)| ns)
         };
         (row.from <= to).then(|| RowCost { from: (row.from, cost(row.from)), to: (to, cost(to)), measured: false })

@@ -107,13 +107,18 @@ impl Standing {
     pub fn says(&self) -> (LogLevel, String) {
         match self {
             Standing::Off(why) => (LogLevel::Info, format!("nothing is learned from job to job: {why}")),
-            Standing::None(path) => (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", path.display())),
+            Standing::None(path) => {
+                (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", path.display()))
+            }
             Standing::InForce(path, entries) => {
                 (LogLevel::Info, format!("{} links are known from earlier jobs: {}", entries.len(), path.display()))
             }
             Standing::Refused(path, why) => (
                 LogLevel::Warn,
-                format!("{}, which says what earlier jobs learned, is not used: {why}; without it jobs learn anew", path.display()),
+                format!(
+                    "{}, which says what earlier jobs learned, is not used: {why}; without it jobs learn anew",
+                    path.display()
+                ),
             ),
         }
     }

@@ -1,8 +1,8 @@
 //! A small text file that only this user (or root) may have written, and that is replaced as a whole; and one that only he may read.
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use super::{host, socket};
 use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};

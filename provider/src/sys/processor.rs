@@ -73,6 +73,10 @@ mod tests {
             value.is_some_and(|value| value == "AuthenticAMD" || value.parse().is_ok_and(|n: u32| n >= least))
         };
         let zen = says("vendor_id", u32::MAX) && says("cpu family", 0x19);
-        assert_eq!(here() == Processor::Zen, zen);
+        assert_eq!(matches!(here(), Processor::Zen | Processor::Zen4), zen);
+        // The first processor with these instructions of AMD's had them in that core.
+        let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        let avx512 = flags.split_whitespace().any(|flag| flag == "avx512f");
+        assert!(here() != Processor::Zen4 || avx512, "Zen 3 has none of {flags}");
     }
 }

@@ -177,7 +177,9 @@ fn each_mistake_of_a_text_is_told() {
         assert!(said.contains(why), "{to}: {said}");
     }
     // Of a newer version.
-    for (from, to) in [("copied = false", "copied = false, taken = 3"), ("[32768, ", "[4711, "), ("format = 1", "format = 1\nwhy = \"\"")] {
+    for (from, to) in
+        [("copied = false", "copied = false, taken = 3"), ("[32768, ", "[4711, "), ("format = 1", "format = 1\nwhy = \"\"")]
+    {
         text::read(&good.replacen(from, to, 1)).expect(to);
     }
     let many = |n: usize| text::write(&vec![small().remove(0); n]);
@@ -191,7 +193,11 @@ fn the_next_job_knows_what_the_last_one_found() {
     let place = Place::new("next");
     let config = place.config();
     assert_eq!(Standing::look(&config), Standing::None(place.file()));
-    assert_eq!(job(&config, "eth0", Lesson { round_trip: Some((9, By::Here)), ..Lesson::default() }), Ok(false), "nobody would go another way");
+    assert_eq!(
+        job(&config, "eth0", Lesson { round_trip: Some((9, By::Here)), ..Lesson::default() }),
+        Ok(false),
+        "nobody would go another way"
+    );
     assert!(place.names().is_empty());
     assert_eq!(job(&config, "eth0", four_lanes(By::Here)), Ok(true));
     let [Entry { link, lesson, .. }] = &place.known()[..] else { panic!("one link") };
@@ -209,7 +215,10 @@ fn the_next_job_knows_what_the_last_one_found() {
     assert_eq!((eth0.lesson.lanes, eth0.lesson.copies.map(|(_, by)| by)), (lesson.lanes, Some(day)));
     // The same again is not written again, another number is.
     assert_eq!(job(&config, "eth0", four_lanes(By::Here)), Ok(false));
-    assert_eq!(job(&config, "eth0", Lesson { lanes: Some((Lanes { number: 2, ..Lanes::default() }, By::Here)), ..Lesson::default() }), Ok(true));
+    assert_eq!(
+        job(&config, "eth0", Lesson { lanes: Some((Lanes { number: 2, ..Lanes::default() }, By::Here)), ..Lesson::default() }),
+        Ok(true)
+    );
     assert_eq!(place.names(), ["profile.links.toml"], "no draft is left");
 }
 
@@ -268,14 +277,15 @@ fn the_oldest_have_to_go() {
 #[test]
 fn who_wants_none_of_it() {
     let place = Place::new("unwanted");
-    for config in [
-        Config { learn: 1, ..place.config() },
-        Config { profile: ProfileChoice::Off, ..Config::default() },
-    ] {
+    for config in [Config { learn: 1, ..place.config() }, Config { profile: ProfileChoice::Off, ..Config::default() }] {
         assert!(matches!(Standing::look(&config), Standing::Off(_)));
         assert_eq!(job(&config, "eth0", four_lanes(By::Here)), Ok(false));
         let profiles = Profiles::new(|text| panic!("{text}"));
-        assert_eq!(profiles.lessons(&config, &Log::silent()).is_some(), config.learn == 0, "within the job, where that is wanted");
+        assert_eq!(
+            profiles.lessons(&config, &Log::silent()).is_some(),
+            config.learn == 0,
+            "within the job, where that is wanted"
+        );
     }
     // An engine that was not asked to use files.
     let config = place.config();

@@ -10,7 +10,14 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
 fn profile(model: Model) -> Profile {
-    Profile { key: Key::here(&Config::default()), best: Vec::new(), kernel_copies: true, handover_ns: 151.25, model, links: Vec::new() }
+    Profile {
+        key: Key::here(&Config::default()),
+        best: Vec::new(),
+        kernel_copies: true,
+        handover_ns: 151.25,
+        model,
+        links: Vec::new(),
+    }
 }
 
 fn small() -> Profile {

@@ -18,8 +18,8 @@ use crate::transport::Tale;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of a piece: long beside what a frame costs, short beside what is in flight.
 pub(super) const PIECE: usize = 256 << 10;
@@ -273,7 +273,9 @@ impl Bundle {
         let by = if found { Some(By::Here) } else { self.began_by };
         let why = match self.policy.fixed() {
             Some(fixed) => format!("FI_RUSTMX_TCP_LANES={fixed}"),
-            None if by.is_none() => "too few long messages were sent at a time to know whether more connections carry more".into(),
+            None if by.is_none() => {
+                "too few long messages were sent at a time to know whether more connections carry more".into()
+            }
             None => Lanes { number, rates: self.policy.rates() }.to_string(),
         };
         sums.tell(&why.clone(), Tale { about: "lanes", on: number > 1, connections: 1, why, link, by, number: Some(number) });

@@ -14,8 +14,8 @@
 use super::Bulk;
 use super::connection::Connection;
 use super::expected::{By, Expectations};
-use super::stop::{Stop, came};
 use super::outgoing::Outgoing;
+use super::stop::{Stop, came};
 use super::stream::Stream;
 use super::zerocopy::ZeroCopy;
 use crate::error::Error;

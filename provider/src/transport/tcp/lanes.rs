@@ -57,7 +57,17 @@ impl Policy {
     /// `lanes` as in `FI_RUSTMX_TCP_LANES`: a number, or 0: what is measured.
     pub fn new(lanes: usize) -> Policy {
         let fixed = (lanes > 0).then(|| lanes.min(MOST));
-        Policy { fixed, limit: fixed.unwrap_or(MOST), present: 1, trial: None, rest_until: 0, rest: FIRST_REST, fewer: false, rates: [0.0; MOST], trials: 0 }
+        Policy {
+            fixed,
+            limit: fixed.unwrap_or(MOST),
+            present: 1,
+            trial: None,
+            rest_until: 0,
+            rest: FIRST_REST,
+            fewer: false,
+            rates: [0.0; MOST],
+            trials: 0,
+        }
     }
 
     /// Others found `known` on this link. If nothing was measured here yet and something is to be, that many carry from now on, and the first trial is soon, but not
@@ -335,11 +345,7 @@ mod tests {
     /// A link of the same name that is another one by now.
     #[test]
     fn what_holds_no_more_is_found_to_be_so() {
-        for (known, link, best) in [
-            (8, link(1.0, 1.0), 1),
-            (1, link(1.0, 4.0), 4),
-            (4, link(1.0, 100.0), 8),
-        ] {
+        for (known, link, best) in [(8, link(1.0, 1.0), 1), (1, link(1.0, 4.0), 4), (4, link(1.0, 100.0), 8)] {
             let mut policy = Policy::new(0);
             policy.begin_with(&Lanes { number: known, ..Lanes::default() }, 0);
             let (went, ideal) = run(&mut policy, 600, link);

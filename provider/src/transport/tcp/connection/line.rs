@@ -3,9 +3,9 @@
 use super::Connection;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
+use crate::sys::fork;
 use crate::sys::tcp::{self, Health};
 use crate::sys::wake::Wake;
-use crate::sys::fork;
 use crate::transport::tcp::NOBODY;
 use crate::transport::tcp::greeting::wins;
 use crate::transport::tcp::incoming::Incoming;

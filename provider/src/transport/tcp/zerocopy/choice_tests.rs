@@ -366,7 +366,10 @@ proptest! {
 #[test]
 fn hearsay_is_not_passed_on() {
     let known = found(&CARD, 7);
-    assert!(!known.copied && known.costs.iter().all(|[copied, lent, held]| *lent > 0.0 && copied > lent && *held == 0.0), "{known:?}");
+    assert!(
+        !known.copied && known.costs.iter().all(|[copied, lent, held]| *lent > 0.0 && copied > lent && *held == 0.0),
+        "{known:?}"
+    );
     let mut sender = next(&known, 8);
     assert_eq!((sender.choice.verdict(Way::Lent), sender.choice.by()), (Verdict::Pays, Some(By::Job(1))));
     sender.send(&CARD, 100);

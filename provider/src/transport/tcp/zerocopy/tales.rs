@@ -88,7 +88,8 @@ impl Sums {
     /// One more connection of which that is to be told; `key`: in words without figures.
     pub(in super::super) fn tell(&mut self, key: &str, tale: Tale) {
         let alike = |known: &Tale| {
-            (known.about, known.on, &known.link, known.by, known.number) == (tale.about, tale.on, &tale.link, tale.by, tale.number)
+            (known.about, known.on, &known.link, known.by, known.number)
+                == (tale.about, tale.on, &tale.link, tale.by, tale.number)
         };
         match self.tales.iter_mut().find(|(known, other)| known == key && alike(other)) {
             Some((_, known)) => known.connections += 1,
