@@ -20,7 +20,7 @@ use crate::wire::header::{Header, Kind, flag};
 use slab::Slab;
 
 /// Records taken from one ring before the others get their turn, while they come in a row.
-const BUDGET: usize = 32;
+pub(super) const BUDGET: usize = 32;
 
 /// What handling a record needs of the endpoint besides the peer it came from.
 struct Desk<'a> {

@@ -40,6 +40,7 @@ mod report;
 mod rma;
 mod send;
 mod shared;
+mod short;
 mod sleep;
 mod tally;
 

@@ -139,6 +139,12 @@ impl Peer {
         self.link.is_some() && !matches!(self.contact, Contact::Gone(_))
     }
 
+    /// Whether a message may go into the ring as soon as there is room, and is out of our hands there.
+    #[inline]
+    pub fn takes_at_once(&self) -> bool {
+        matches!(self.contact, Contact::Greeted) && self.backlog.is_empty()
+    }
+
     /// Hangs up a line.
     pub fn hang_up(&mut self, at: usize) {
         let line = self.lines.remove(at);
@@ -314,14 +320,17 @@ impl Peers {
     /// The peer that a handle leads to.
     #[inline]
     pub fn route(&mut self, av: &BoundVector, addr: Addr, fragment: usize) -> Result<PeerId> {
-        if av.epoch() == self.epoch
-            && let Ok(at) = usize::try_from(addr.0)
-            && let Some(&to) = self.routes.get(at)
-            && to != NO_ROUTE
-        {
-            return Ok(PeerId(to));
+        match self.known_route(av, addr) {
+            Some(id) => Ok(id),
+            None => self.find_route(av, addr, fragment),
         }
-        self.find_route(av, addr, fragment)
+    }
+
+    /// The peer that a handle leads to, if it led there before.
+    #[inline]
+    pub fn known_route(&self, av: &BoundVector, addr: Addr) -> Option<PeerId> {
+        let at = usize::try_from(addr.0).ok().filter(|_| av.epoch() == self.epoch)?;
+        self.routes.get(at).filter(|to| **to != NO_ROUTE).map(|to| PeerId(*to))
     }
 
     #[cold]

@@ -112,7 +112,10 @@ impl Endpoint {
         while let Some(watch) = self.poll.hot.get(i) {
             if watch.word.get().load(Ordering::Relaxed) != 0 {
                 let id = watch.id;
-                work += self.drain(out, id);
+                work += match self.take_short(out, i) {
+                    0 => self.drain(out, id),
+                    taken => taken,
+                };
             }
             i += 1;
         }

@@ -43,7 +43,7 @@ pub struct SendArgs<'a> {
 
 /// The completion level that flags ask for.
 #[inline]
-fn level(flags: OpFlags) -> Level {
+pub(super) fn level(flags: OpFlags) -> Level {
     if flags.contains(OpFlags::DELIVERY_COMPLETE) {
         Level::Delivery
     } else if flags.contains(OpFlags::INJECT_COMPLETE) {
@@ -233,7 +233,7 @@ impl Endpoint {
     /// [`Error::Again`] if too many messages wait for room until the peer reads, or a fence must wait; otherwise why this message cannot go to that peer.
     #[inline]
     pub(crate) fn send(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<()> {
-        self.send_as(out, args, None)
+        if self.send_short(out, args) { Ok(()) } else { self.send_as(out, args, None) }
     }
 
     /// [`send`](Self::send) as deferred work, which is reported by `aside`.
@@ -243,7 +243,7 @@ impl Endpoint {
         self.send_as(out, args, Some(aside))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn send_as(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Option<Aside>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let len = total_len(args.iov);

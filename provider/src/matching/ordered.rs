@@ -102,6 +102,16 @@ impl Links {
         }
     }
 
+    /// Takes out the first slot of a list.
+    #[inline]
+    fn cut(&mut self, ends: &mut Ends, first: u32) {
+        ends.head = self.next(first);
+        match self.0.get_mut(ends.head as usize) {
+            Some(next) => next.prev = NIL,
+            None => ends.tail = NIL,
+        }
+    }
+
     /// The slot after this one; after the last, one that no entry has.
     #[inline]
     pub(super) fn next(&self, slot: u32) -> u32 {
@@ -179,6 +189,21 @@ impl<E> Ordered<E> {
     #[inline]
     pub(super) fn first(&self) -> Option<(Id, &E)> {
         self.at(self.ends.head)
+    }
+
+    /// The oldest entry, to be changed.
+    #[inline]
+    pub(super) fn first_mut(&mut self) -> Option<&mut E> {
+        Some(&mut self.cells.get_mut(self.ends.head as usize)?.entry)
+    }
+
+    /// Removes the oldest entry.
+    #[inline]
+    pub(super) fn remove_first(&mut self) {
+        let slot = self.ends.head;
+        if self.cells.try_remove(slot as usize).is_some() {
+            self.links.cut(&mut self.ends, slot);
+        }
     }
 
     /// All entries, oldest first.

@@ -147,6 +147,22 @@ impl<T> Posted<T> {
         self.find_further(tag, src)
     }
 
+    /// The oldest receive of all, if this message fits it: most do. [`find`](Self::find) looks at the others, too.
+    #[inline]
+    pub fn oldest(&mut self, tag: u64, src: PeerId) -> Option<&mut T> {
+        let receive = self.queue.first_mut()?;
+        if receive.key.matches(tag, src) { Some(&mut receive.item) } else { None }
+    }
+
+    /// Removes the oldest receive.
+    #[inline]
+    pub fn remove_oldest(&mut self) {
+        let Some((id, receive)) = self.queue.first() else { return };
+        let (class, key) = (receive.class, receive.key);
+        self.queue.remove_first();
+        self.removed(class, &key, id.slot);
+    }
+
     #[inline(never)]
     fn find_further(&mut self, tag: u64, src: PeerId) -> Option<PostId> {
         if self.index.live {
@@ -212,12 +228,18 @@ impl<T> Posted<T> {
     #[inline]
     pub fn remove(&mut self, id: PostId) -> Option<T> {
         let receive = self.queue.remove(id.0)?;
+        self.removed(receive.class, &receive.key, id.0.slot);
+        Some(receive.item)
+    }
+
+    /// A receive is not in the queue any more.
+    #[inline]
+    fn removed(&mut self, class: u8, key: &Key, slot: u32) {
         if self.index.live {
-            self.leave_index(receive.class, &receive.key, id.0.slot);
+            self.leave_index(class, key, slot);
         } else if self.len() <= DROP_AT {
             self.owed = 0;
         }
-        Some(receive.item)
     }
 
     #[inline(never)]

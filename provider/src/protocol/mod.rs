@@ -151,8 +151,8 @@ pub trait Protocol {
 
 /// Header flags of a message.
 #[inline]
-fn flags_of(msg: &Message<'_>) -> u8 {
-    (if msg.tagged { flag::TAGGED } else { 0 }) | (if msg.data.is_some() { flag::CQ_DATA } else { 0 })
+fn flags_of(tagged: bool, has_data: bool) -> u8 {
+    (if tagged { flag::TAGGED } else { 0 }) | (if has_data { flag::CQ_DATA } else { 0 })
 }
 
 /// A record of header words only; body and payload are still to be filled in.
@@ -165,7 +165,14 @@ fn bare(kind: Kind, tag: u64, data: u64) -> Draft<'static> {
 #[inline]
 fn first<'a>(kind: Kind, msg: &Message<'a>, body: [u64; 2], len: usize) -> Draft<'a> {
     let data = msg.data.unwrap_or(0);
-    Draft { flags: flags_of(msg), body, iov: msg.iov, len, bytes: msg.bytes, ..bare(kind, msg.tag, data) }
+    Draft {
+        flags: flags_of(msg.tagged, msg.data.is_some()),
+        body,
+        iov: msg.iov,
+        len,
+        bytes: msg.bytes,
+        ..bare(kind, msg.tag, data)
+    }
 }
 
 /// The envelope in a header whose message has `total` bytes.

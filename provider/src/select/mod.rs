@@ -220,13 +220,19 @@ impl Selection {
     /// call returns, which only inline can promise.
     #[inline]
     pub fn choose(&self, len: usize, at_once: bool) -> Pick {
-        if len < self.inline_below {
-            return Pick { row: 0, proto: ProtoId::Inline, turned: false };
+        if let Some(row) = self.inline_row(len) {
+            return Pick { row, proto: ProtoId::Inline, turned: false };
         }
         let at = self.rows[..self.plain].iter().position(|r| len <= r.up_to).unwrap_or(self.plain - 1);
         let proto = self.rows[at].proto;
         let turned = at_once && proto != ProtoId::Inline;
         Pick { row: at as u8, proto: if turned { ProtoId::Inline } else { proto }, turned }
+    }
+
+    /// The row for a message of `len` bytes if it goes inline as the first sizes do.
+    #[inline]
+    pub fn inline_row(&self, len: usize) -> Option<u8> {
+        (len < self.inline_below).then_some(0)
     }
 
     /// The protocol for a message of `len` bytes if it lies in memory that was lent to the receiver; `None`: as any other.

@@ -257,19 +257,25 @@ impl<M: Words> Consumer<M> {
         self.mem.word(self.head as usize * LINE_WORDS).load(Ordering::Relaxed) != 0
     }
 
+    /// What lies at the head, a record or a [`SKIP`]: its first three words, copied once; the first is zero if nothing is there.
+    #[inline]
+    pub fn words(&self) -> [u64; 3] {
+        let [first, second, third, _] = self.mem.quad(self.head as usize * LINE_WORDS);
+        let first = first.load(Ordering::Acquire); // A1
+        [first, second.load(Ordering::Relaxed), third.load(Ordering::Relaxed)]
+    }
+
     /// Looks at the head.
     #[inline]
     pub fn peek(&mut self) -> Peeked {
         // A ring holds at most one skip between two records.
         for _ in 0..2 {
-            let base = self.head as usize * LINE_WORDS;
-            let [first, second, third, _] = self.mem.quad(base);
-            let first = first.load(Ordering::Acquire); // A1
+            let words @ [first, ..] = self.words();
             if first == 0 {
                 return Peeked::Empty;
             }
             if first & 0xff != SKIP {
-                return Peeked::Record([first, second.load(Ordering::Relaxed), third.load(Ordering::Relaxed)]);
+                return Peeked::Record(words);
             }
             if first >> 8 != u64::from(self.consumed & 0xff) | u64::from(self.lines - self.head) << 8 {
                 return Peeked::Corrupt;

@@ -81,9 +81,11 @@ struct Rule {
     len: (u16, u16),
 }
 
+/// Flags of every message.
+const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
+
 /// By the kind's number; nothing for numbers that no rustmx writes.
 const RULES: [Option<Rule>; 16] = {
-    const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
     const PAYLOAD: u8 = flag::IN_CELL;
     const MEMORY: u8 = flag::LAST | flag::CQ_DATA;
     let mut rules = [const { None }; 16];
@@ -219,6 +221,27 @@ impl Header {
             && header.lines() <= room;
         if sound { Ok(header) } else { Err(BadHeader) }
     }
+
+    /// [`parse`](Self::parse) of an inline message, which is what most records are. `None`: it is another record, or one that no rustmx writes.
+    #[inline]
+    pub fn parse_inline(words: Words, position: u32, room: u32) -> Option<Header> {
+        /// Kind, position and the flags that are not a message's.
+        const FIXED: u64 = 0xffff & !((MESSAGE as u64) << 4);
+        let first = words[0];
+        let len = (first >> 16) as u16;
+        let sound = first & FIXED == Kind::Inline as u64 | u64::from(position & 0xff) << 8
+            && usize::from(len) <= INLINE_MAX
+            && Self::inline_lines(usize::from(len)) <= room;
+        let flags = (first >> 4) as u8 & MESSAGE;
+        sound.then_some(Header { kind: Kind::Inline, flags, len, ack: (first >> 32) as u32, tag: words[1], data: words[2] })
+    }
+
+    /// Lines of an inline message of `len` bytes.
+    #[inline]
+    pub const fn inline_lines(len: usize) -> u32 {
+        debug_assert!(len < STEPPED);
+        (HEAD + len).div_ceil(LINE) as u32
+    }
 }
 
 /// The body of an RTS.
@@ -314,6 +337,18 @@ mod tests {
                 prop_assert!(h.lines() >= 1 && h.lines() <= room);
                 prop_assert!(h.is_in_cell() || h.payload_at() + h.len as usize <= room as usize * LINE);
                 prop_assert_eq!(h.emit(position), words);
+            }
+        }
+
+        #[test]
+        fn inline_messages_are_parsed_as_the_others(h in header(), spoilt in (0u64..4, 0u32..64), position in any::<u32>(), room in 0u32..6) {
+            let mut words = h.emit(position);
+            // As it is, or with a bit of the first word turned.
+            words[0] ^= u64::from(spoilt.0 == 0) << spoilt.1;
+            let parsed = Header::parse(words, position, room).ok().filter(|h| h.kind == Kind::Inline);
+            prop_assert_eq!(Header::parse_inline(words, position, room), parsed);
+            if let Some(h) = parsed {
+                prop_assert_eq!(Header::inline_lines(h.len.into()), h.lines());
             }
         }
 

@@ -405,7 +405,7 @@ impl Protocol for Single {
         let bytes = emit_pieces(&pieces);
         let draft = Draft {
             kind: Kind::Offer,
-            flags: flags_of(msg) | if msg.timed { flag::TIMED } else { 0 },
+            flags: flags_of(msg.tagged, msg.data.is_some()) | if msg.timed { flag::TIMED } else { 0 },
             tag: msg.tag,
             data: msg.data.unwrap_or(0),
             body: Offer { total: msg.len as u64, id, lent: msg.lent }.emit(),

@@ -41,6 +41,25 @@ impl Link {
         }
     }
 
+    /// The record at the head, validated, if it is an inline message. `None`: [`peek`](Self::peek) tells what is there.
+    #[inline]
+    pub fn peek_inline(&mut self) -> Option<Header> {
+        let rx = &self.inbound.as_ref()?.rx;
+        let header = Header::parse_inline(rx.words(), rx.consumed(), rx.contiguous())?;
+        self.tx.ack(header.ack).ok()?;
+        Some(header)
+    }
+
+    /// [`payload_to`](Self::payload_to) of an inline message.
+    #[inline]
+    pub fn inline_payload_to(&self, header: &Header, iov: &[UserSeg], max: usize) -> usize {
+        let n = usize::from(header.len).min(max);
+        match &self.inbound {
+            Some(inbound) if n > 0 => inbound.ring.drain(inbound.rx.offset() + HEAD, iov, 0, n),
+            _ => 0,
+        }
+    }
+
     /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)).
     #[inline]
     pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {

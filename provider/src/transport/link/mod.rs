@@ -70,6 +70,14 @@ pub struct Draft<'a> {
     pub bytes: &'a [u8],
 }
 
+impl Draft<'_> {
+    /// Its header, without acknowledgement.
+    #[inline]
+    fn header(&self) -> Header {
+        Header { kind: self.kind, flags: self.flags, len: self.len as u16, ack: 0, tag: self.tag, data: self.data }
+    }
+}
+
 struct Inbound {
     rx: Consumer<SharedMem>,
     ring: SharedMem,
@@ -250,7 +258,22 @@ impl Link {
         } else if draft.len != 0 {
             self.ring.fill(at, draft.iov, draft.skip, draft.len);
         }
-        let position = self.publish(need, draft, draft.flags);
+        let position = self.publish(need, draft.header());
+        if need > 1 {
+            self.claim_ahead(need);
+        }
+        Ok(position)
+    }
+
+    /// [`send`](Self::send) of an inline message: `len` bytes of the application's.
+    #[inline]
+    pub fn send_inline(&mut self, (flags, tag, data): (u8, u64, u64), iov: &[UserSeg], len: usize) -> Result<u32, NotSent> {
+        let need = Header::inline_lines(len);
+        let offset = self.room_for(need, Class::Envelope)?;
+        if len != 0 {
+            self.ring.fill(offset + HEAD, iov, 0, len);
+        }
+        let position = self.publish(need, Header { kind: Kind::Inline, flags, len: len as u16, ack: 0, tag, data });
         if need > 1 {
             self.claim_ahead(need);
         }
@@ -283,7 +306,8 @@ impl Link {
         }
         self.put_body(offset, draft);
         self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
-        Ok(self.publish(1, draft, draft.flags | flag::IN_CELL))
+        let header = draft.header();
+        Ok(self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header }))
     }
 
     /// The offset of `need` free lines.
@@ -309,12 +333,12 @@ impl Link {
         }
     }
 
-    /// The record is there, but for its header. Returns the position behind it.
+    /// The record is there, but for its header, whose acknowledgement is put in here. Returns the position behind it.
     #[inline(always)]
-    fn publish(&mut self, lines: u32, draft: &Draft<'_>, flags: u8) -> u32 {
+    fn publish(&mut self, lines: u32, header: Header) -> u32 {
         let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
         self.told = ack;
-        let header = Header { kind: draft.kind, flags, len: draft.len as u16, ack, tag: draft.tag, data: draft.data };
+        let header = Header { ack, ..header };
         let position = self.tx.publish(lines, header.emit(self.tx.written()));
         match &self.inbound {
             Some(inbound) => {

@@ -1,0 +1,83 @@
+//! The common case, on the assumption that it is one: a short message in one piece to a peer that is there, and a short message for which the oldest
+//! receive waits.
+//!
+//! That is what most messages of most programs are, and few questions tell. What is not so is left as it was to the general way (`send.rs`, `arrive.rs`),
+//! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
+
+use super::arrive::BUDGET;
+use super::recv::Wanted;
+use super::send::{SendArgs, level};
+use super::{Endpoint, Out, table};
+use crate::protocol::inline;
+use crate::request::{SendReq, Special};
+use crate::transport::Reach;
+use crate::types::{CompFlags, Level, OpFlags};
+
+impl Endpoint {
+    /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. Returns whether it did; if not, nothing
+    /// has happened.
+    #[inline(always)]
+    pub(super) fn send_short(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> bool {
+        let flags = args.flags.unwrap_or(self.attr.tx_flags);
+        let (Some(av), [one]) = (&self.av, args.iov) else { return false };
+        let Some(id) = self.peers.known_route(av, args.to) else { return false };
+        let peer = self.peers.get_mut(id);
+        let Some(row) = table(&self.selection, &self.far, peer).inline_row(one.len()) else { return false };
+        let level = level(flags);
+        if flags.contains(OpFlags::FENCE) || level == Level::Delivery || !peer.takes_at_once() {
+            return false;
+        }
+        let Some(link) = &mut peer.link else { return false };
+        if inline::send(link, args.tagged, args.tag, args.data, one).is_err() {
+            return false;
+        }
+        peer.tally.count(row, one.len());
+        let req = SendReq {
+            ctx: args.ctx,
+            level,
+            report: !args.inject && self.report.wants_send(flags),
+            special: Special::quiet(args.inject),
+            flags: CompFlags::SEND | if args.tagged { CompFlags::TAGGED } else { CompFlags::MSG },
+        };
+        self.report.sent(out, &req);
+        true
+    }
+
+    /// Takes short messages out of the hot ring `at`, as long as each is one for which the oldest receive waits, and the ring's turn is not over. Returns how many.
+    #[inline]
+    pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize) -> usize {
+        let Some(watch) = self.poll.hot.get(at) else { return 0 };
+        let id = watch.id;
+        let src = self.source_of(id);
+        let peer = self.peers.get_mut(id);
+        let far = peer.reach == Reach::Network;
+        // Both as in `drain_until_news`.
+        let waited = self.poll.idle > 0 && !far;
+        let budget = if waited { 1 } else { BUDGET };
+        let Some(link) = &mut peer.link else { return 0 };
+        let mut taken = 0;
+        while taken < budget {
+            let Some((header, env)) = inline::at_head(link, waited) else { break };
+            let books = &mut self.books;
+            let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
+            let Some(Wanted::Once(req)) = posted.oldest(env.tag, peer.canonical) else { break };
+            let placed = inline::place_at_head(link, &header, req);
+            self.report.received(out, req, &env, placed, src, CompFlags::empty());
+            posted.remove_oldest();
+            taken += 1;
+        }
+        if taken > 0 {
+            self.stats.received += taken as u64;
+            self.poll.behind |= far && taken == budget;
+            peer.last_active = self.poll.tick;
+            link.tell();
+            if let (Some((ring, word)), Some(watch)) = (link.watch(), self.poll.hot.get_mut(at)) {
+                watch.word.aim(ring, word);
+            }
+            if peer.has_work() {
+                self.push(out, id);
+            }
+        }
+        taken
+    }
+}
