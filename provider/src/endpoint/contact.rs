@@ -180,14 +180,7 @@ impl Endpoint {
 
     /// A call is under way: looks at it again at the next look at the sockets.
     fn dial_soon(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
-        let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return };
-        if now >= deadline && !self.grants_time(id, now) {
-            if let Some(door) = &mut self.door {
-                door.give_up(&name);
-            }
-            self.depart(out, id, Error::TimedOut);
-            return;
-        }
+        let Some(pause) = self.goes_on_dialing(out, id, now) else { return };
         self.call_at(id, now, pause);
         if !self.poll.dialing.contains(&id) {
             self.poll.dialing.push(id);
@@ -195,12 +188,21 @@ impl Endpoint {
         self.report.rouse();
     }
 
-    fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
-        let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
-        if now >= deadline && !self.grants_time(id, now) {
-            self.depart(out, id, Error::TimedOut);
-            return;
+    /// The pause before the next look at a call; `None`: its time is up.
+    fn goes_on_dialing(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) -> Option<u64> {
+        let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return None };
+        if now < deadline || self.grants_time(id, now) {
+            return Some(pause);
         }
+        if let Some(door) = &mut self.door {
+            door.give_up(&name);
+        }
+        self.depart(out, id, Error::TimedOut);
+        None
+    }
+
+    fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        let Some(pause) = self.goes_on_dialing(out, id, now) else { return };
         // Jitter: many that wait for one listener must not knock in step.
         let next = now + pause / 2 + self.venue.random() % pause;
         self.call_at(id, next, (pause * 2).min(LAST_PAUSE));

@@ -117,7 +117,7 @@ const RING: u64 = u64::MAX - 1;
 pub struct Terms {
     /// Where to listen; unspecified: at all addresses.
     pub ip: Option<(IpAddr, u32)>,
-    /// Ports to listen at, and to call from; `None`: any.
+    /// Ports to listen at, and to call from, also from the one that is listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,

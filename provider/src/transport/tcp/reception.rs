@@ -28,7 +28,7 @@ use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms, versions};
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
-use crate::sys::{fork, limits, tcp};
+use crate::sys::{fork, limits, ports, tcp};
 use crate::wire::hello::{Hello, Refusal};
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -113,6 +113,10 @@ impl Reception {
     fn open(terms: &Terms, port: u16, random: u16, seat: Seat) -> Result<Reception, Errno> {
         let poller = limits::with_descriptors(Poller::new)?;
         let listener = limits::with_descriptors(|| listen(terms, port, random))?;
+        if terms.ports.is_some() {
+            // Only now: else others could listen there, too.
+            ports::share(&listener)?;
+        }
         poller.add(&listener, LISTENER)?;
         let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, short_of_descriptors: false };
         Ok(Reception {
