@@ -22,6 +22,7 @@ use crate::transport::link::Link;
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
+use crate::wire::version;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -462,6 +463,14 @@ impl Endpoint {
                 Reply::Crossed | Reply::Elsewhere => self.call_again(out, id, at),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
+                    return true;
+                }
+                Reply::Foreign(theirs) => {
+                    let pid = self.peers.get(id).pid;
+                    self.complain_of(Some(Error::Version), || {
+                        format!("process {pid}, which we called: {}", version::differs(theirs))
+                    });
+                    self.depart(out, id, Error::Version);
                     return true;
                 }
                 Reply::Ended => {

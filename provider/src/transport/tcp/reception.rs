@@ -25,11 +25,12 @@
 
 use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
-use super::{CALL_PATIENCE, Event, Terms, versions};
+use super::{CALL_PATIENCE, Event, Terms};
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
 use crate::sys::{fork, limits, ports, tcp};
 use crate::wire::hello::{Hello, Refusal};
+use crate::wire::version;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -217,8 +218,8 @@ impl Reception {
                     self.listen_again(hall);
                 }
             }
-            Said::Refused(why, version) => {
-                let text = version.map_or_else(|| why.to_string(), versions);
+            Said::Refused(why, theirs) => {
+                let text = theirs.map_or_else(|| why.to_string(), version::differs);
                 events.push(Event::TurnedAway(format!("{who}: {text}"), Some(why)));
                 stranger.hang_up();
             }
