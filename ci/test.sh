@@ -286,6 +286,7 @@ step_netlab() {
   release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
   mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives --versions || return
+  mpi-tests/nat.sh --lib-dir "$CARGO_TARGET_DIR/release" || return
   # As many ports as there are ranks on a host.
   FI_RUSTMX_PORT_RANGE=20000-20001 mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }

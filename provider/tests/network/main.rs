@@ -14,6 +14,7 @@
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
+//! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
 //! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |
