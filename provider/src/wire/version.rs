@@ -19,7 +19,7 @@ const DIGITS: usize = 4;
 static STAMP: [u8; WORDS.len() + DIGITS] = stamp();
 
 const fn stamp() -> [u8; WORDS.len() + DIGITS] {
-    assert!(PROTOCOL < 10_000, "more digits are needed");
+    const { assert!(PROTOCOL < 10_000, "more digits are needed") };
     let (mut text, mut rest) = ([0; WORDS.len() + DIGITS], PROTOCOL);
     let mut at = text.len();
     while at > 0 {

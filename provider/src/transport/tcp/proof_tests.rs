@@ -177,7 +177,7 @@ fn an_old_call_is_not_believed() {
     for _ in 0..20 {
         let ([caller, liar], [other, heard]) = (sockets(), sockets());
         let mut bytes = [0; FIRST];
-        let _other = Side::new(other, &key, true).step();
+        Side::new(other, &key, true).step();
         let mut got = 0;
         while got < FIRST {
             got += tcp::recv_bytes(&heard, &mut bytes[got..]).unwrap_or(0);
