@@ -216,7 +216,9 @@ step_mpi() {
   release && mpi-tests/run.sh "${options[@]}" || return
   # The same messages out of memory that both map.
   mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
-    --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so"
+    --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so" || return
+  # Ranks of two versions: refused, and both are named.
+  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,collectives --versions
 }
 
 step_suites() {
@@ -283,7 +285,10 @@ step_netlab() {
   RUSTMX_TEST_NETLAB=$root/ci/netlab.sh tests --test network hosts:: || return
   release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
-  mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
+  mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives --versions || return
+  mpi-tests/nat.sh --lib-dir "$CARGO_TARGET_DIR/release" || return
+  # As many ports as there are ranks on a host.
+  FI_RUSTMX_PORT_RANGE=20000-20001 mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }
 
 # ---- running them ----

@@ -18,6 +18,8 @@
 #   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000" (without MPICH then: its launcher
 #                        knows only IPv4)
 #   --heap FILE          preload this librustmx_heap.so, and prove that messages went by mapped memory
+#   --versions           ranks of odd numbers load a copy of the library that says it is of the next version of the protocol: every job must
+#                        end in time, and say on standard error which versions met and what to do
 #   --quick              a short version of everything
 #   --help
 #
@@ -55,6 +57,7 @@ lib_dir=$root/target/release
 heap=
 hosts=1
 place=
+versions=
 netlab=("$root/ci/netlab.sh" --name "mpi-tests-$$")
 lab_options=()
 v6= # an option of Intel MPI's launcher
@@ -83,6 +86,7 @@ parse() {
   local name
   while [ $# -gt 0 ]; do
     case $1 in
+      --versions) versions=$built/versions ;;
       --quick) quick=1 ;;
       -h | --help)
         usage
@@ -115,6 +119,7 @@ parse() {
   [[ $hosts =~ ^[1-9][0-9]?$ ]] || die "--hosts takes a number up to 99, not '$hosts'"
   [ "$hosts" = 1 ] || [ -z "$heap" ] || die "--heap and --hosts do not go together (see --help)"
   [ "$hosts" != 1 ] || [ ${#lab_options[@]} = 0 ] || die "--lab needs --hosts 2 or more"
+  [ -z "$versions" ] || [ "$provider" = rustmx ] || die "--versions are those of rustmx"
   if [[ " ${lab_options[*]} " = *" --ipv6-only "* ]]; then
     v6=-v6
     mapfile -t mpis < <(printf '%s\n' "${mpis[@]}" | grep -vx mpich)
@@ -172,6 +177,33 @@ check_intel_library() {
   local libraries
   libraries=$(LD_LIBRARY_PATH=$venvs/impi/lib ldd "$built/impi/pingpong")
   [[ $libraries == *"libmpi.so.12 => $venvs/impi/lib/"* ]] || die "libmpi.so.12 is not Intel's"
+}
+
+# ---- two versions ----
+
+# The library says of itself which version of the protocol it speaks, and goes by that: a copy with the next number is one of the next version.
+make_versions() {
+  local library number next
+  rm -rf "$versions"
+  mkdir -p "$versions"
+  library=$(compgen -G "$lib_dir/*rustmx*fi.so" | head -n 1)
+  number=$(grep -ao 'rustmx protocol [0-9]*' "$library" | grep -o '[0-9]*$')
+  next=$(printf %04d $((10#$number + 1)))
+  LC_ALL=C sed "s/rustmx protocol $number/rustmx protocol $next/" "$library" >"$versions/$(basename "$library")"
+  [ "$(grep -ao 'rustmx protocol [0-9]*' "$versions/$(basename "$library")")" = "rustmx protocol $next" ] || die "$library says nothing of a version"
+  # What is told names both, whoever of the two tells it.
+  refused="version ($((10#$number)) of the protocol of rustmx, and this process version $((10#$next))|$((10#$next)) of the protocol of rustmx, and this process version $((10#$number)));"
+  # shellcheck disable=SC2016 # that is for the rank
+  printf '#!/bin/sh\ncase ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) FI_PROVIDER_PATH=%s ;; esac\nexec "$@"\n' "$versions" >"$versions/rank"
+  chmod +x "$versions/rank"
+}
+
+# refused_in_time LOG CODE TENTHS: why the end of a job of two versions is not what it should be; nothing if it is.
+refused_in_time() {
+  [ "$2" != 0 ] || echo "two versions ran a job"
+  [ "$2" != 124 ] || echo "it hung"
+  [ "$3" -le 200 ] || echo "that took long"
+  grep -qE "$refused install the same rustmx for all ranks" "$1.err" || echo "nobody said why"
 }
 
 # ---- running ----
@@ -360,9 +392,10 @@ run_one() {
   local mpi=$1 np=$2 program=$3 environment launcher command log code=0 why='' start
   set_command "$mpi" "$np" "$program"
   [ ${#command[@]} -gt 0 ] || return 0
+  [ -z "$versions" ] || command=("$versions/rank" "${command[@]}")
   set_environment "$mpi"
   set_launcher "$mpi" "$np" "$program"
-  log=$built/$mpi/logs/$program-np$np
+  log=$built/$mpi/logs/$program-np$np${versions:+-versions}
   mkdir -p "$built/$mpi/logs"
   echo "${environment[*]} ${launcher[*]} ${command[*]}" >"$log.log"
   local wire=0
@@ -372,22 +405,26 @@ run_one() {
   env "${environment[@]}" timeout -k 5 "$limit" "${launcher[@]}" "${command[@]}" \
     >"$log.out" 2>"$log.err" </dev/null || code=$?
   local tenths=$((($(date +%s%N) - start) / 100000000))
-  [ $code = 0 ] || why="exit code $code"
-  [ $code != 124 ] || why="timeout after $limit s"
-  [ -n "$why" ] || grep -qxF "$(expected_line "$program")" "$log.out" || why="no OK line"
+  if [ -n "$versions" ]; then
+    why=$(refused_in_time "$log" $code $tenths | paste -sd, -)
+  else
+    [ $code = 0 ] || why="exit code $code"
+    [ $code != 124 ] || why="timeout after $limit s"
+    [ -n "$why" ] || grep -qxF "$(expected_line "$program")" "$log.out" || why="no OK line"
+  fi
   cat "$log.out" "$log.err" >>"$log.log"
   if [ "$hosts" != 1 ]; then
     wire=$(($(bytes_of_h1) - wire))
     echo "proof: $wire bytes left h1" >>"$log.log"
-    [ -n "$why" ] || crossed "$wire" "$program" || why="only $wire bytes left h1"
+    [ -n "$why$versions" ] || crossed "$wire" "$program" || why="only $wire bytes left h1"
   fi
   # Launchers leave ranks behind on other hosts when they are killed.
-  [ "$hosts" = 1 ] || [ -z "$why" ] || "${netlab[@]}" kill all
-  if [ -z "$why" ] && [ "$provider" = rustmx ]; then
+  [ "$hosts" = 1 ] || [ -z "$why$versions" ] || "${netlab[@]}" kill all
+  if [ -z "$why$versions" ] && [ "$provider" = rustmx ]; then
     used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
     mapped "$log" "$program" || why="no message went by mapped memory"
   fi
-  local line="$mpi np=$np$([ "$hosts" = 1 ] || echo " hosts=$hosts") $program $((tenths / 10)).$((tenths % 10))s"
+  local line="$mpi np=$np${versions:+ versions=2}$([ "$hosts" = 1 ] || echo " hosts=$hosts") $program $((tenths / 10)).$((tenths % 10))s"
   if [ -z "$why" ]; then
     passed=$((passed + 1))
     echo "PASS $line"
@@ -401,6 +438,7 @@ run_one() {
 main() {
   parse "$@"
   build_all
+  [ -z "$versions" ] || make_versions
   local mpi np program
   if [ "$hosts" != 1 ]; then
     trap '"${netlab[@]}" down' EXIT

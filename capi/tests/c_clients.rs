@@ -63,6 +63,8 @@ fn buffers() {
 #[test]
 fn objects() {
     client("objects");
+    let mut command = stock(build("objects", "version", &["-lfabric"]));
+    says_ok_and(command.env("OBJECTS_OTHER_VERSION", "1"), &["install the same rustmx for all ranks"]);
 }
 
 #[test]

@@ -201,7 +201,7 @@ table! {
     texts {
         /// The interface by which other hosts reach this one, by its name or one of its addresses; behind @ the address of a router that passes on what comes for our ports.
         iface: Iface, "nothing (the best ones), an interface's name or an address, or one of these before an @ and another address";
-        /// Ports to listen at for other hosts, and to call them from.
+        /// Ports to listen at for other hosts, and to call them from: as many as there are ranks on a host.
         port_range: PortRange, "nothing (any), or first-last";
         /// What all processes of a job know and nobody else: who does not prove that it knows it, too, is not talked to.
         auth_key: Secret, "nothing (anybody may connect), or 16 to 4096 bytes that nobody can guess, such as `openssl rand -hex 32` prints";

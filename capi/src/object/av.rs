@@ -18,7 +18,7 @@ use crate::resolve;
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
 use rustmx::{Addr, AddressVector, Error, LogLevel, LogSubsystem, NAME_LEN, Name};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// An opened address vector.
 #[repr(C)]
@@ -142,6 +142,19 @@ impl Av {
     }
 }
 
+/// A name is of another version's format. The job fails by it, and MPIs do not say why.
+#[cold]
+fn tell_of_versions() {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let text = || {
+            "the address of a rank is one of another version of rustmx; install the same rustmx for all ranks, on all hosts"
+                .into()
+        };
+        crate::entry::start().log.insist(text);
+    });
+}
+
 impl Insertion<'_> {
     /// Enters one name, or notes why it cannot be.
     ///
@@ -152,6 +165,9 @@ impl Insertion<'_> {
             Ok(handle) => (handle.0, None),
             Err(e) => (FI_ADDR_NOTAVAIL, Some(e)),
         };
+        if error == Some(Error::Version) {
+            tell_of_versions();
+        }
         let errno = error.map_or(0, |e| Errno::from(e).0);
         // SAFETY: long enough (caller); with FI_SYNC_ERR `context` is an array of int (fi_av(3)).
         unsafe {

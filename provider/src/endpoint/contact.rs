@@ -22,6 +22,7 @@ use crate::transport::link::Link;
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
+use crate::wire::version;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -180,14 +181,7 @@ impl Endpoint {
 
     /// A call is under way: looks at it again at the next look at the sockets.
     fn dial_soon(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
-        let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return };
-        if now >= deadline && !self.grants_time(id, now) {
-            if let Some(door) = &mut self.door {
-                door.give_up(&name);
-            }
-            self.depart(out, id, Error::TimedOut);
-            return;
-        }
+        let Some(pause) = self.goes_on_dialing(out, id, now) else { return };
         self.call_at(id, now, pause);
         if !self.poll.dialing.contains(&id) {
             self.poll.dialing.push(id);
@@ -195,12 +189,21 @@ impl Endpoint {
         self.report.rouse();
     }
 
-    fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
-        let Contact::Dialing { deadline, pause, .. } = self.peers.get(id).contact else { return };
-        if now >= deadline && !self.grants_time(id, now) {
-            self.depart(out, id, Error::TimedOut);
-            return;
+    /// The pause before the next look at a call; `None`: its time is up.
+    fn goes_on_dialing(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) -> Option<u64> {
+        let Peer { name, contact: Contact::Dialing { deadline, pause, .. }, .. } = *self.peers.get(id) else { return None };
+        if now < deadline || self.grants_time(id, now) {
+            return Some(pause);
         }
+        if let Some(door) = &mut self.door {
+            door.give_up(&name);
+        }
+        self.depart(out, id, Error::TimedOut);
+        None
+    }
+
+    fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
+        let Some(pause) = self.goes_on_dialing(out, id, now) else { return };
         // Jitter: many that wait for one listener must not knock in step.
         let next = now + pause / 2 + self.venue.random() % pause;
         self.call_at(id, next, (pause * 2).min(LAST_PAUSE));
@@ -460,6 +463,14 @@ impl Endpoint {
                 Reply::Crossed | Reply::Elsewhere => self.call_again(out, id, at),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
+                    return true;
+                }
+                Reply::Foreign(theirs) => {
+                    let pid = self.peers.get(id).pid;
+                    self.complain_of(Some(Error::Version), || {
+                        format!("process {pid}, which we called: {}", version::differs(theirs))
+                    });
+                    self.depart(out, id, Error::Version);
                     return true;
                 }
                 Reply::Ended => {

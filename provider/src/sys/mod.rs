@@ -16,6 +16,7 @@ pub mod membarrier;
 pub mod memfd;
 pub mod own_file;
 pub mod poller;
+pub mod ports;
 pub mod processor;
 pub mod refusal;
 pub mod socket;

@@ -5,6 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: hands addresses of memory to sendmsg(2) and recvmsg(2); reads what getsockopt(2) and ioctl(2) write.
 
+pub use super::ports::{Ports, connect};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,7 +15,6 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Connections that may wait to be accepted (capped by net.core.somaxconn).
@@ -23,7 +23,7 @@ const BACKLOG: i32 = 4096;
 /// Idle seconds before the kernel asks the other one whether it is still there, and between later questions.
 const KEEPALIVE: [u64; 2] = [3, 1];
 
-fn socket(to: &SocketAddr) -> Result<OwnedFd, Errno> {
+pub(super) fn socket(to: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
@@ -44,37 +44,6 @@ pub fn listen(at: SocketAddr) -> Result<OwnedFd, Errno> {
 /// Nobody listens at `listener` any more, also if a child (fork(2)) has it, too: who calls is refused.
 pub fn stop_listening(listener: &OwnedFd) {
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Read);
-}
-
-/// Begins to connect to `to`, from a port of `from` if that is given (`EADDRINUSE` if none of them is free), else from any.
-/// [`connected`] tells how it went.
-pub fn connect(to: SocketAddr, from: Option<RangeInclusive<u16>>, start: u16) -> Result<OwnedFd, Errno> {
-    let Some(range) = from else { return connect_from(to, None) };
-    let count = u32::from(range.end() - range.start()) + 1;
-    for i in 0..count {
-        let port = range.start() + ((u32::from(start) + i) % count) as u16;
-        match connect_from(to, Some(port)) {
-            // Somebody listens there, or it has a connection to that place already, perhaps one that lingers.
-            Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL | Errno::ACCESS) => {}
-            done => return done,
-        }
-    }
-    Err(Errno::ADDRINUSE)
-}
-
-fn connect_from(to: SocketAddr, port: Option<u16>) -> Result<OwnedFd, Errno> {
-    let fd = socket(&to)?;
-    if let Some(port) = port {
-        // Several connections may leave from one port if they go to different places.
-        sockopt::set_socket_reuseaddr(&fd, true)?;
-        let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-        rustix::net::bind(&fd, &SocketAddr::new(any, port))?;
-    }
-    prepare(&fd)?;
-    match rustix::net::connect(&fd, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
-        Err(why) => Err(why),
-    }
 }
 
 /// Whether the other side has hung up already.
@@ -105,7 +74,7 @@ pub fn accept(listener: &OwnedFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno
 }
 
 /// What every connection has: no waiting for more to send, and questions while it is idle.
-fn prepare(fd: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn prepare(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(KEEPALIVE[0]))?;
@@ -421,33 +390,6 @@ mod tests {
             }
         });
         assert_eq!(refused, Err(Errno::CONNREFUSED));
-    }
-
-    #[test]
-    fn ports_of_a_range_are_used_up() {
-        let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
-        let to = own_address(&listener).expect("name");
-        let range = 47_301..=47_302;
-        let open = [0, 1, 2].map(|i| connect(to, Some(range.clone()), i));
-        let ports = open.iter().flatten().map(|fd| own_address(fd).expect("name").port());
-        assert!(ports.clone().all(|p| range.contains(&p)) && ports.count() <= 2);
-        assert_eq!(open[2].as_ref().err(), Some(&Errno::ADDRINUSE), "two ports, three connections to one place");
-    }
-
-    /// A port on which another program listens is passed over.
-    #[test]
-    fn ports_that_are_taken_are_passed_over() {
-        let listens = |port| std::net::TcpListener::bind(("0.0.0.0", port)).ok();
-        // The second one is free, for a moment at least.
-        let (_taken, range) = (20_000..30_000)
-            .step_by(2)
-            .find_map(|port| listens(port).zip(listens(port + 1)).map(|(taken, _)| (taken, port..=port + 1)))
-            .expect("two free ports");
-        for start in [0, 1] {
-            let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
-            let open = connect(own_address(&listener).expect("name"), Some(range.clone()), start).expect("the other one");
-            assert_eq!(own_address(&open).map(|own| own.port()), Ok(*range.end()));
-        }
     }
 
     /// What the kernel was told of connections, as it says itself.

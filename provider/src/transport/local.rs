@@ -23,6 +23,7 @@ use crate::types::PeerId;
 use crate::wire::hello::{BadHello, HELLO_LEN, Hello, NAME, Refusal};
 use crate::wire::key::Key;
 use crate::wire::loan::{LOAN_LEN, Loan};
+use crate::wire::version;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use slab::Slab;
@@ -203,7 +204,6 @@ impl Local {
             }
             Reply::Refused(error) => {
                 let why = match error {
-                    Error::Version => Refusal::Version,
                     Error::NoResources => Refusal::NoResources,
                     // What is unknown here is missing there.
                     Error::KeyUnknown => Refusal::KeyMissing,
@@ -213,6 +213,11 @@ impl Local {
                 };
                 turn_away(&fd, why);
                 events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid), Some(error)));
+            }
+            Reply::Foreign(theirs) => {
+                turn_away(&fd, Refusal::Version);
+                let text = format!("process {}: {}", cred.pid, version::differs(theirs));
+                events.push(Event::TurnedAway(text, Some(Error::Version)));
             }
             // Nobody wakes, or lends, before it has said hello.
             Reply::Wake | Reply::Loan(..) => turn_away(&fd, Refusal::Malformed),
@@ -354,7 +359,7 @@ pub fn receive(fd: impl AsFd) -> Reply {
             // The process ran out of descriptors: the kernel dropped them.
             Err(_) => Reply::Refused(Error::NoResources),
         },
-        Err(BadHello::Version(_)) => Reply::Refused(Error::Version),
+        Err(BadHello::Version(theirs)) => Reply::Foreign(theirs),
         Err(BadHello::Refused(why)) => Reply::Refused(why.error()),
         Err(BadHello::Malformed) => Reply::Refused(Error::Corrupt),
     }

@@ -446,6 +446,8 @@ pub enum Reply {
     Elsewhere,
     /// It does not want us, or cannot be used.
     Refused(Error),
+    /// It speaks this other version of the protocol.
+    Foreign(u32),
     /// It is gone.
     Ended,
 }

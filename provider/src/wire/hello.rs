@@ -4,6 +4,7 @@
 //! in the listener's backlog and needs no answer before data flows; the listener answers with its own hello, or with a refusal.
 
 use super::key::Key;
+use super::version::protocol;
 use crate::error::Error;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,9 +13,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const HELLO_LEN: usize = size_of::<Hello>();
 
 const MAGIC: [u8; 8] = *b"rmxhello";
-
-/// Version of records, segments and this message. Peers of different versions refuse each other.
-pub const PROTOCOL: u32 = 8;
 
 /// Bytes of a name (`peer::name`).
 pub const NAME: usize = 56;
@@ -120,7 +118,7 @@ impl Hello {
     pub fn new(from: [u8; NAME], to: [u8; NAME], segment: u32, slot: u32, cores: [u64; 16]) -> Hello {
         Hello {
             magic: MAGIC,
-            protocol: U32::new(PROTOCOL),
+            protocol: U32::new(protocol()),
             refusal: U32::new(Refusal::None as u32),
             from,
             to,
@@ -187,15 +185,16 @@ impl Hello {
         }
     }
 
-    /// Validates a message that came in.
+    /// Validates a message that came in. That it is of another version its first words tell, however long it is.
     pub fn parse(bytes: &[u8]) -> Result<Hello, BadHello> {
+        let (magic, rest) = bytes.split_first_chunk().ok_or(BadHello::Malformed)?;
+        let version = rest.first_chunk().map(|word| u32::from_le_bytes(*word)).filter(|_| *magic == MAGIC);
+        match version {
+            Some(version) if version == protocol() => {}
+            Some(version) => return Err(BadHello::Version(version)),
+            None => return Err(BadHello::Malformed),
+        }
         let hello = Hello::read_from_bytes(bytes).map_err(|_| BadHello::Malformed)?;
-        if hello.magic != MAGIC {
-            return Err(BadHello::Malformed);
-        }
-        if hello.protocol.get() != PROTOCOL {
-            return Err(BadHello::Version(hello.protocol.get()));
-        }
         match Refusal::from_number(hello.refusal.get()) {
             Some(Refusal::None) => Ok(hello),
             Some(why) => Err(BadHello::Refused(why)),
@@ -206,6 +205,7 @@ impl Hello {
 
 #[cfg(test)]
 mod tests {
+    use super::super::version::PROTOCOL;
     use super::*;
     use proptest::prelude::*;
 
@@ -217,7 +217,10 @@ mod tests {
         assert_eq!(Hello::parse(&good.as_bytes()[1..]).expect_err("short"), BadHello::Malformed);
         let mut other = good;
         other.protocol = U32::new(PROTOCOL + 1);
-        assert_eq!(Hello::parse(other.as_bytes()).expect_err("version"), BadHello::Version(PROTOCOL + 1));
+        for len in [HELLO_LEN, HELLO_LEN - 1, 12] {
+            assert_eq!(Hello::parse(&other.as_bytes()[..len]).expect_err("version"), BadHello::Version(PROTOCOL + 1));
+        }
+        assert_eq!(Hello::parse(&other.as_bytes()[..11]).expect_err("short"), BadHello::Malformed);
         let refused = good.refuse(Refusal::WrongEndpoint);
         assert_eq!(Hello::parse(refused.as_bytes()).expect_err("refused"), BadHello::Refused(Refusal::WrongEndpoint));
         let mut odd = good;

@@ -1,5 +1,5 @@
 //! What peers say to each other: record headers ([`header`]), words of one-sided operations ([`order`]) and, on the control
-//! socket, first contact ([`hello`]), what proves a job's key ([`key`]) and memory that is lent ([`loan`]).
+//! socket, first contact ([`hello`]), what proves a job's key ([`key`]) and memory that is lent ([`loan`]), all of one [`version`].
 //!
 //! Pure formats: bytes and words in, validated values out. Nothing here touches shared memory.
 
@@ -10,3 +10,4 @@ pub mod key;
 pub mod loan;
 pub mod offer;
 pub mod order;
+pub mod version;

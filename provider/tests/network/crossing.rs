@@ -1,8 +1,9 @@
 //! Both sides call at the same moment: one connection remains, and every message arrives once and in order.
 
 use crate::common::{Deadline, Msg, Node, Rng, Want, attr, watchdog};
+use crate::places::free_ports;
 use crate::scene::{connections, network, place};
-use rustmx::{Addr, Error};
+use rustmx::{Addr, Config, Error};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -53,9 +54,20 @@ fn side(node: &mut Node, to: Addr, start: &Barrier, pause: Duration) {
 #[test]
 fn both_call_at_once() {
     let _dog = watchdog("crossing", 150);
-    let mut rng = Rng(11);
+    cross(11, network);
+}
+
+/// From the ports that they listen at: there both calls may become one connection.
+#[test]
+fn both_call_at_once_from_one_port_each() {
+    let _dog = watchdog("crossing_ports", 150);
+    cross(12, || Config { port_range: free_ports(1), ..network() });
+}
+
+fn cross(seed: u64, config: impl Fn() -> Config) {
+    let mut rng = Rng(seed);
     for pair in 0..PAIRS {
-        let (mut a, mut b) = (Node::with(network(), attr()), Node::with(network(), attr()));
+        let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
         let (to_b, to_a) = (a.knows(&b), b.knows(&a));
         let ports = [place(&a).port(), place(&b).port()];
         // Within the time that a connection takes to be made, in either order.

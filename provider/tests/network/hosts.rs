@@ -2,6 +2,7 @@
 //! process and its kernel live on and know nothing; hosts of different families, with two cards, without addresses, behind routers.
 
 mod flows;
+mod nat;
 
 use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
@@ -375,44 +376,6 @@ fn used_on(host: &str) -> Vec<String> {
         told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into)).collect();
     assert!(!used.is_empty(), "{told:?}");
     used
-}
-
-/// Both behind routers that give them the same address.
-#[test]
-fn containers_behind_nat() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
-    const INSIDE: &str = "unshare --net sleep 1000 >/dev/null 2>&1 & p=$!
-        until [ \"$(readlink /proc/$p/ns/net)\" != \"$(readlink /proc/$$/ns/net)\" ]; do sleep 0.05; done
-        ip link add c0 type veth peer name eth0 netns $p; ip addr add 192.168.50.1/24 dev c0; ip link set c0 up
-        nsenter -t $p --net sh -ec 'ip link set lo up; ip addr add 192.168.50.2/24 dev eth0; ip link set eth0 up
-            ip route add default via 192.168.50.1'
-        echo 1 >/proc/sys/net/ipv4/ip_forward
-        nft 'table ip nat {
-            chain pre { type nat hook prerouting priority -100; iifname eth0 tcp dport 20000-20009 dnat to 192.168.50.2; }
-            chain post { type nat hook postrouting priority 100; oifname eth0 masquerade; }
-        }'
-        echo $p";
-    let inside = ["h1", "h2"].map(|host| run_on(host, INSIDE));
-    let container = |host: usize, words: &str| {
-        let name = format!("h{}", host + 1);
-        on_by(&["exec", &name, "nsenter", "-t", &inside[host], "--net", "--"], words)
-    };
-    // They tell others what nobody outside can use: that is told in time.
-    let mut hosts = [0, 1].map(|i| container(i, "host"));
-    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
-    assert!(names.iter().all(|n| n.starts_with("rustmx://192.168.50.2:")), "{names:?}");
-    let (what, ms, said) = sends(&mut hosts[0], &names[1]);
-    assert!(["Refused", "TimedOut", "Unreachable"].contains(&what.as_str()) && ms < 6000, "{what} after {ms} ms: {said}");
-    assert!(said.contains("192.168.50.2:"), "{said}");
-    drop(hosts);
-    // They tell the router's.
-    let mut hosts = [0, 1].map(|i| container(i, &format!("host @10.77.0.{} 20000-20009", i + 1)));
-    let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
-    assert!(names[1].starts_with("rustmx://10.77.0.2:200"), "{names:?}");
-    for (from, to) in [(0, 1), (1, 0)] {
-        let (what, ms, said) = sends(&mut hosts[from], &names[to]);
-        assert_eq!(what, "arrived", "after {ms} ms: {said}");
-    }
 }
 
 /// The laboratory, for as long as a test needs it.

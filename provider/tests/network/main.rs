@@ -14,9 +14,11 @@
 //! | `silence.rs` | a peer that is stopped and not gone |
 //! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
+//! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
 //! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |
+//! | `own_port.rs` | calls from the port that a process listens at |
 //! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
 //!
 //! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
@@ -25,6 +27,7 @@ mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod crossing;
+mod deaf;
 mod descriptors;
 #[path = "../lend/filter.rs"]
 #[allow(dead_code, reason = "the tests of lending use the rest")]
@@ -36,6 +39,7 @@ mod lanes;
 mod liars;
 mod many;
 mod one_port;
+mod own_port;
 mod places;
 mod refusals;
 mod scene;

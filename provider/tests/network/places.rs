@@ -63,15 +63,18 @@ fn a_range_that_is_used_up_is_named() {
     let _dog = watchdog("used_up", 60);
     let range = free_ports(2);
     let config = || Config { port_range: range.clone(), ..network() };
-    let (mut a, lines) = crate::scene::open(config());
-    let b = Node::with(config(), attr());
+    let here = config();
+    let (mut a, lines) = crate::scene::open(here.clone());
+    let mut b = Node::with(config(), attr());
     // To listen at.
     let (why, said) = fails(config());
     assert_eq!(why, Error::AddressInUse);
     let text = format!("FI_RUSTMX_PORT_RANGE={range}");
     assert!(said.iter().any(|l| l.contains(&text) && l.contains("listen")), "{said:?}");
-    // To call from.
-    let to = a.knows(&b);
+    // To call from there is always the one that is listened at, but for who is there himself.
+    exchange(&mut a, &mut b, 8);
+    let second = Node::with(here, attr());
+    let to = a.knows(&second);
     assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]), Err(Error::NoResources));
     let said = lines.all();
     assert!(said.iter().any(|l| l.contains(&text) && l.contains("call")), "{said:?}");

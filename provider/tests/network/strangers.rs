@@ -4,7 +4,8 @@ use crate::common::{Deadline, Msg, Node, Rng, attr, footprint, process, watchdog
 use crate::scene::{Scene, is_hung_up, network, open};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustmx::sys::host;
-use rustmx::wire::hello::{HELLO_LEN, Hello, PROTOCOL};
+use rustmx::wire::hello::{HELLO_LEN, Hello};
+use rustmx::wire::version::PROTOCOL;
 use rustmx::{Error, Name};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

@@ -60,6 +60,8 @@ pub(super) struct Call {
     patience: u64,
     /// When it was first asked about; 0: not yet.
     pub since: u64,
+    /// It was tried in vain, and begins anew.
+    waits: bool,
 }
 
 impl Call {
@@ -81,7 +83,12 @@ impl Call {
     }
 
     fn to(ahead: VecDeque<SocketAddr>) -> Call {
-        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, patience: REDIAL, since: 0 }
+        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, patience: REDIAL, since: 0, waits: false }
+    }
+
+    /// The same call of `name` from its beginning; what came of it is kept for people until then.
+    pub fn anew(self, name: &Name) -> Call {
+        Call { past: self.past, since: self.since, waits: true, ..Call::new(name) }
     }
 
     /// Goes on, as far as that is possible without waiting. `now` in nanoseconds; `dial` begins to connect.
@@ -97,6 +104,9 @@ impl Call {
             }
             let Some(to) = self.ahead.pop_front() else { return Stand::Failed(self.verdict()) };
             self.begun = now;
+            if std::mem::take(&mut self.waits) {
+                self.past.clear();
+            }
             match dial(to) {
                 Ok(fd) => self.open.push(Attempt { to, fd }),
                 Err(why) => self.past.push((None, to, End::Failed(why))),
@@ -112,11 +122,16 @@ impl Call {
             return;
         }
         (self.begun, self.patience) = (now, 2 * self.patience);
-        for attempt in &mut self.open {
-            if tcp::connected(&attempt.fd) == Ok(false)
-                && let Ok(fd) = dial(attempt.to)
-            {
-                attempt.fd = fd;
+        for Attempt { to, fd } in std::mem::take(&mut self.open) {
+            if tcp::connected(&fd) != Ok(false) {
+                self.open.push(Attempt { to, fd });
+                continue;
+            }
+            // Before: from the same port to the same place there is one connection.
+            drop(fd);
+            match dial(to) {
+                Ok(fd) => self.open.push(Attempt { to, fd }),
+                Err(why) => self.past.push((None, to, End::Failed(why))),
             }
         }
     }
@@ -182,10 +197,19 @@ impl Call {
                 Some(End::Failed(Errno::TIMEDOUT)) => write!(text, " timed out: is the port open?"),
                 Some(End::Failed(Errno::NETUNREACH)) => write!(text, ": this host has no way to that network"),
                 Some(End::Failed(Errno::HOSTUNREACH)) => write!(text, ": that host does not answer"),
+                Some(End::Failed(Errno::ADDRNOTAVAIL)) => {
+                    write!(
+                        text,
+                        ": there is a connection to there already from each port that may be used (FI_RUSTMX_PORT_RANGE)"
+                    )
+                }
                 Some(End::Failed(why)) => write!(text, ": {why}"),
             };
         }
-        self.ahead.iter().for_each(|to| _ = write!(text, "{}{to} was not tried", if text.is_empty() { "" } else { "; " }));
+        self.ahead
+            .iter()
+            .filter(|_| !self.waits)
+            .for_each(|to| _ = write!(text, "{}{to} was not tried", if text.is_empty() { "" } else { "; " }));
         text
     }
 }

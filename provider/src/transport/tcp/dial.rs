@@ -6,7 +6,8 @@ use super::{Tcp, no_port};
 use crate::error::Error;
 use crate::log::Log;
 use crate::peer::name::Name;
-use crate::sys::{limits, tcp};
+use crate::sys::limits;
+use crate::sys::tcp::{self, Ports};
 use crate::transport::NoCall;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -21,10 +22,10 @@ impl Tcp {
     pub fn call(&mut self, name: &Name, log: &Log) -> Result<Arc<Connection>, NoCall> {
         self.calls.extend(self.office.astray.lock().drain(..));
         let mut call = self.calls.remove(name).unwrap_or_else(|| Call::new(name));
-        let (ports, random) = (&self.terms.ports, &mut self.random);
+        let (ports, random) = (self.ports(), &mut self.random);
         let stand = call.look(self.clock.now(), |to| {
             *random = random.wrapping_add(1);
-            limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
+            limits::with_descriptors(|| tcp::connect(to, ports.as_ref(), *random))
         });
         match stand {
             Stand::Soon => {
@@ -36,19 +37,33 @@ impl Tcp {
             // Who connected long ago and then computed has said no hello in time: the call begins anew.
             Stand::Connected(fd, _) if tcp::is_hung_up(&fd) && !call.has_more() => Err(NoCall::Later),
             Stand::Connected(fd, to) => {
-                let origin = Origin { name: *name, to, call };
+                let ours = ports.and_then(|ports| ports.own);
+                let from_listener = ours.is_some() && ours == tcp::own_address(&fd).ok().map(|own| own.port());
+                let origin = Origin { name: *name, to, call, by: None, from_listener };
                 let connection = self.call_by(fd, Some(origin)).map_err(NoCall::Never)?;
                 self.let_stripe(&connection, Some(to));
                 Ok(connection)
             }
             Stand::Failed(why) => {
                 let no = refused(why, name);
-                if matches!(no, NoCall::Never(_)) {
-                    self.tell(name, why, &call, log);
+                match no {
+                    NoCall::Never(_) => self.tell(name, why, &call, log),
+                    // Most likely it is calling us, by just that connection. If not, there is something to be told.
+                    _ if why == Errno::ADDRNOTAVAIL && self.terms.ports.is_some() => {
+                        _ = self.calls.insert(*name, call.anew(name))
+                    }
+                    _ => {}
                 }
                 Err(no)
             }
         }
+    }
+
+    /// Where calls leave from; `None`: from any port.
+    fn ports(&self) -> Option<Ports> {
+        let others = self.terms.ports.clone()?;
+        let own = self.port();
+        Some(Ports { own: others.contains(&own).then_some(own), others })
     }
 
     /// Why a call failed.
@@ -74,12 +89,12 @@ impl Tcp {
 
     /// Begins calls anew that were not taken in time ([`Call::redial`]).
     pub(super) fn redial(&mut self, now: u64) {
-        let (ports, random, clock) = (&self.terms.ports, &mut self.random, self.clock.now());
+        let (ports, random, clock) = (self.ports(), &mut self.random, self.clock.now());
         self.calls.retain(|_, call| {
             call.since = if call.since == 0 { now } else { call.since };
             call.redial(clock, |to| {
                 *random = random.wrapping_add(1);
-                limits::with_descriptors(|| tcp::connect(to, ports.clone(), *random))
+                limits::with_descriptors(|| tcp::connect(to, ports.as_ref(), *random))
             });
             now.saturating_sub(call.since) < CALL_PATIENCE
         });
@@ -105,10 +120,11 @@ impl Tcp {
     /// Calls for lanes that `first` wants.
     pub(super) fn dial_lanes(&mut self, first: &Arc<Connection>) {
         while let Some(to) = first.wanted_lane() {
-            let (ports, random) = (self.terms.ports.clone(), self.random.wrapping_add(1));
+            // The connection from the port that we listen at is for a peer.
+            let (ports, random) = (self.ports().map(|ports| Ports { own: None, ..ports }), self.random.wrapping_add(1));
             self.random = random;
             // Other peers need descriptors more.
-            let fd = tcp::connect(to, ports, random).ok().filter(limits::has_plenty);
+            let fd = tcp::connect(to, ports.as_ref(), random).ok().filter(limits::has_plenty);
             let carrier = fd.and_then(|fd| self.call_by(fd, None).ok());
             if !carrier.is_some_and(|carrier| first.add_lane(&carrier, None)) {
                 return first.no_lane();

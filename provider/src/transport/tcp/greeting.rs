@@ -18,6 +18,10 @@ impl Connection {
         match halves.incoming.hello(self.stream()) {
             Ok(None) => return false,
             Ok(Some(bytes)) => match greeting(&bytes) {
+                Ok(greeting) if halves.origin.as_ref().is_some_and(|origin| origin.crosses(&greeting.hello)) => {
+                    halves.crossed = true;
+                    halves.ended = Some(Error::PeerGone);
+                }
                 Ok(greeting) => {
                     if let Handed::Own(theirs) = &greeting.segment {
                         halves.theirs = Some(theirs.clone());

@@ -77,7 +77,7 @@ use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use crate::sys::tcp;
 use crate::types::PeerId;
-use crate::wire::hello::PROTOCOL;
+use crate::wire::version;
 use call::Call;
 use connection::{Connection, Origin};
 use dial::CALL_PATIENCE;
@@ -117,7 +117,7 @@ const RING: u64 = u64::MAX - 1;
 pub struct Terms {
     /// Where to listen; unspecified: at all addresses.
     pub ip: Option<(IpAddr, u32)>,
-    /// Ports to listen at, and to call from; `None`: any.
+    /// Ports to listen at, and to call from, also from the one that is listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
     pub patience: u64,
@@ -417,8 +417,8 @@ impl Tcp {
             first.go_on();
             return self.hand_up(&first, events);
         }
-        if let Some(version) = connection.foreign_version() {
-            let who = format!("{}, which we called: {}", connection.other_end(), versions(version));
+        if let Some(theirs) = connection.foreign_version() {
+            let who = format!("{}, which we called: {}", connection.other_end(), version::differs(theirs));
             events.push(Event::TurnedAway(who, Some(Error::Version)));
         }
         if let Some(peer) = connection.speaks() {
@@ -460,13 +460,6 @@ impl Tcp {
     pub fn lanes(&self) -> (u64, u64) {
         (self.office.lanes.load(Ordering::Relaxed), self.office.striped.load(Ordering::Relaxed))
     }
-}
-
-/// What to say to a peer of another version.
-fn versions(theirs: u32) -> String {
-    format!(
-        "it speaks version {theirs} of the protocol of rustmx, and this process version {PROTOCOL}; install the same rustmx on all hosts"
-    )
 }
 
 /// No peer yet.

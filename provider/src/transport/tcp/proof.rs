@@ -10,7 +10,8 @@
 //!   knows the key; confirmation ──────────────▶ is alive: who only repeats ends here
 //!   hello … (encrypted, or as it is)
 //! ```
-//! Heads are those of `wire/key.rs`; what is agreed on by them is part of what is proved.
+//! Heads are those of `wire/key.rs`; what is agreed on by them is part of what is proved. If both call at the same moment from the ports that they listen at, there
+//! is one connection and two callers on it: the smaller of their first messages counts, and who has sent the other one answers it.
 
 use super::session::Session;
 use crate::error::Error;
@@ -80,6 +81,21 @@ pub(super) struct Handshake {
     out: Vec<u8>,
     came: Vec<u8>,
     since: Instant,
+    /// What we have said as a caller, until there was an answer.
+    said: Option<Box<Said>>,
+}
+
+/// What a caller has said first, and by what.
+struct Said {
+    guard: Guard,
+    message: [u8; MESSAGE],
+}
+
+/// Two callers on one connection.
+struct Crossing {
+    /// What answers the other one.
+    theirs: HandshakeState,
+    ours_counts: bool,
 }
 
 impl Handshake {
@@ -88,34 +104,24 @@ impl Handshake {
     /// # Errors
     /// [`Error::NoResources`]: the kernel gives no random numbers.
     pub fn new(guard: &Guard, calls: bool) -> Result<Handshake, Error> {
-        let mut handshake =
-            Handshake { at: At::Over, calls, encrypt: guard.encrypt, out: Vec::new(), came: Vec::new(), since: Instant::now() };
-        let mut noise = handshake.noise(guard).map_err(|_| Error::NoResources)?;
+        let (at, encrypt, since) = (At::Over, guard.encrypt, Instant::now());
+        let mut handshake = Handshake { at, calls, encrypt, out: Vec::new(), came: Vec::new(), since, said: None };
+        let mut noise = noise(guard, calls).map_err(|_| Error::NoResources)?;
         if calls {
-            handshake.write(&mut noise).map_err(|_| Error::NoResources)?;
+            let message = handshake.write(&mut noise).map_err(|_| Error::NoResources)?;
+            handshake.said = Some(Box::new(Said { guard: guard.clone(), message }));
         }
         handshake.at = At::Message(Box::new(noise));
         Ok(handshake)
     }
 
-    fn noise(&self, guard: &Guard) -> Result<HandshakeState, snow::Error> {
-        let params: NoiseParams = PATTERN.parse()?;
-        let (head, key) = (self.head(), guard.key.shared());
-        let builder = Builder::new(params).psk(0, &key)?.prologue(&head)?;
-        if self.calls { builder.build_initiator() } else { builder.build_responder() }
-    }
-
-    fn head(&self) -> [u8; PROOF_HEAD] {
-        Proof::Follows { encrypted: self.encrypt }.emit()
-    }
-
     /// Our head and message.
-    fn write(&mut self, noise: &mut HandshakeState) -> Result<(), snow::Error> {
+    fn write(&mut self, noise: &mut HandshakeState) -> Result<[u8; MESSAGE], snow::Error> {
         let mut message = [0; MESSAGE];
         let len = noise.write_message(&[], &mut message)?;
-        self.out.extend(self.head());
+        self.out.extend(head(self.encrypt));
         self.out.extend(&message[..len]);
-        Ok(())
+        Ok(message)
     }
 
     /// Goes on, as far as the socket lets it. `None`: not done yet; else what encrypts from now on, if anything does.
@@ -239,6 +245,9 @@ impl Handshake {
     fn message(&mut self, fd: &OwnedFd, mut noise: Box<HandshakeState>) -> Result<At, Unproved> {
         let came = std::mem::take(&mut self.came);
         if noise.read_message(&came[PROOF_HEAD..], &mut [0; MESSAGE]).is_err() {
+            if let Some(crossing) = self.crosses(&came[PROOF_HEAD..]) {
+                return self.settle(noise, crossing);
+            }
             return Err(self.refuse(fd, &Proof::Refused(Refusal::KeyDiffers).emit(), Error::KeyDiffers));
         }
         if !self.calls {
@@ -252,6 +261,25 @@ impl Handshake {
         Ok(At::Leaving(noise))
     }
 
+    /// Both called at the same moment, and both calls are this connection (`sys/ports.rs`): what came is no answer, but the first message of a caller who
+    /// has the key, and not our own one that somebody sends back. `None`: it is not so, or that was settled before.
+    fn crosses(&mut self, came: &[u8]) -> Option<Crossing> {
+        let Said { guard, message } = *self.said.take()?;
+        let mut theirs = noise(&guard, false).ok()?;
+        theirs.read_message(came, &mut [0; MESSAGE]).ok()?;
+        (message != came).then(|| Crossing { theirs, ours_counts: message.as_slice() < came })
+    }
+
+    /// Of two calls that are one connection that with the smaller message counts, and the other one's caller answers.
+    fn settle(&mut self, ours: Box<HandshakeState>, Crossing { mut theirs, ours_counts }: Crossing) -> Result<At, Unproved> {
+        if ours_counts {
+            return Ok(At::Message(ours));
+        }
+        self.calls = false;
+        self.write(&mut theirs).map_err(|_| Unproved::Error(Error::NoResources))?;
+        transport(theirs).map(At::Confirmation)
+    }
+
     fn confirmation(&mut self, mut noise: Box<TransportState>) -> Result<At, Unproved> {
         let came = std::mem::take(&mut self.came);
         match noise.read_message(&came, &mut [0; TAG]) {
@@ -259,6 +287,18 @@ impl Handshake {
             Err(_) => Err(Unproved::Error(Error::KeyDiffers)),
         }
     }
+}
+
+fn head(encrypted: bool) -> [u8; PROOF_HEAD] {
+    Proof::Follows { encrypted }.emit()
+}
+
+/// The Noise protocol of who calls, or of who is called.
+fn noise(guard: &Guard, calls: bool) -> Result<HandshakeState, snow::Error> {
+    let params: NoiseParams = PATTERN.parse()?;
+    let (head, key) = (head(guard.encrypt), guard.key.shared());
+    let builder = Builder::new(params).psk(0, &key)?.prologue(&head)?;
+    if calls { builder.build_initiator() } else { builder.build_responder() }
 }
 
 fn transport(noise: HandshakeState) -> Result<Box<TransportState>, Unproved> {

@@ -80,9 +80,18 @@ fn pass(from: &OwnedFd, to: &OwnedFd, said: &mut Vec<u8>, alter: &mut dyn FnMut(
 }
 
 /// Both prove; `alter` gets (who says it, which byte, the byte), and says whether it arrives at all. What both said, too.
-fn meet(guards: [&Guard; 2], mut alter: impl FnMut(usize, usize, &mut u8) -> bool) -> ([Side; 2], [Vec<u8>; 2]) {
+fn meet(guards: [&Guard; 2], alter: impl FnMut(usize, usize, &mut u8) -> bool) -> ([Side; 2], [Vec<u8>; 2]) {
+    meet_as([true, false], guards, alter)
+}
+
+/// The same of two who call or are called.
+fn meet_as(
+    calls: [bool; 2],
+    guards: [&Guard; 2],
+    mut alter: impl FnMut(usize, usize, &mut u8) -> bool,
+) -> ([Side; 2], [Vec<u8>; 2]) {
     let ([a, near_a], [near_b, b]) = (sockets(), sockets());
-    let mut sides = [Side::new(a, guards[0], true), Side::new(b, guards[1], false)];
+    let mut sides = [Side::new(a, guards[0], calls[0]), Side::new(b, guards[1], calls[1])];
     let mut said = [Vec::new(), Vec::new()];
     let mut idle = 0;
     while idle < 50 && sides.iter().any(|s| s.outcome.is_none()) {
@@ -104,6 +113,81 @@ fn who_has_the_key_is_believed() {
             assert_eq!(side.outcome.as_ref().and_then(|o| o.as_ref().ok()).map(Option::is_some), Some(encrypt));
         }
         assert_eq!(said.map(|s| s.len()), SAID, "these bytes and not one more");
+    }
+}
+
+/// Both calls became one connection.
+#[test]
+fn of_two_callers_one_answers() {
+    for encrypt in [false, true] {
+        let key = guard("the same key", encrypt);
+        let mut answered = [0; 2];
+        for _ in 0..40 {
+            let (sides, said) = meet_as([true, true], [&key, &key], |_, _, _| true);
+            for side in &sides {
+                assert_eq!(side.outcome.as_ref().and_then(|o| o.as_ref().ok()).map(Option::is_some), Some(encrypt));
+            }
+            // He has said two messages, and the other one a message and a confirmation.
+            let lens = said.each_ref().map(Vec::len);
+            let who = lens.iter().position(|len| *len == 2 * FIRST).expect("one answers");
+            assert_eq!(lens[1 - who], FIRST + 16);
+            assert!(said[1 - who][..FIRST] < said[who][..FIRST]);
+            answered[who] += 1;
+            if let [Some(Ok(Some(mut a))), Some(Ok(Some(mut b)))] = sides.map(|side| side.outcome) {
+                let [from, to] = sockets();
+                a.send(&from, &[Piece::Own(&memory(b"both ways"), 0, 9)]).expect("sent");
+                b.send(&to, &[Piece::Own(&memory(b"both ways"), 0, 9)]).expect("sent");
+                for (session, fd) in [(&mut a, &from), (&mut b, &to)] {
+                    let into = memory(&[0; 9]);
+                    while session.recv(fd, &[Piece::Own(&into, 0, 9)]) == Err(Errno::AGAIN) {}
+                    let mut bytes = Vec::new();
+                    into.append_to(0, 9, &mut bytes);
+                    assert_eq!(bytes, b"both ways");
+                }
+            }
+        }
+        // By chance: never in 40 times is one of 10^12.
+        assert!(answered.iter().all(|n| *n > 0), "{answered:?}");
+    }
+    // Who has another key is none of the job, as ever.
+    let (sides, _) = meet_as([true, true], [&guard("one key", true), &guard("another", true)], |_, _, _| true);
+    assert_eq!(sides.each_ref().map(Side::why), [Some(Unproved::Error(Error::KeyDiffers)); 2]);
+}
+
+/// Somebody has no key, and says what he hears.
+#[test]
+fn an_echo_is_not_believed() {
+    let key = guard("the key", true);
+    let [caller, echo] = sockets();
+    let mut caller = Side::new(caller, &key, true);
+    let mut bytes = [0; 1000];
+    for _ in 0..200 {
+        caller.step();
+        if let Ok(n) = tcp::recv_bytes(&echo, &mut bytes) {
+            let _ = tcp::send_bytes(&echo, &bytes[..n]);
+        }
+    }
+    assert_eq!(caller.why(), Some(Unproved::Error(Error::KeyDiffers)));
+}
+
+/// Nor one who repeats what another caller has said, as often as he likes.
+#[test]
+fn an_old_call_is_not_believed() {
+    let key = guard("the key", true);
+    for _ in 0..20 {
+        let ([caller, liar], [other, heard]) = (sockets(), sockets());
+        let mut bytes = [0; FIRST];
+        Side::new(other, &key, true).step();
+        let mut got = 0;
+        while got < FIRST {
+            got += tcp::recv_bytes(&heard, &mut bytes[got..]).unwrap_or(0);
+        }
+        let mut caller = Side::new(caller, &key, true);
+        for _ in 0..3 {
+            tcp::send_bytes(&liar, &bytes).expect("sent");
+            (0..50).for_each(|_| caller.step());
+        }
+        assert_eq!(caller.why(), Some(Unproved::Error(Error::KeyDiffers)));
     }
 }
 

@@ -25,11 +25,12 @@
 
 use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
-use super::{CALL_PATIENCE, Event, Terms, versions};
+use super::{CALL_PATIENCE, Event, Terms};
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
-use crate::sys::{fork, limits, tcp};
+use crate::sys::{fork, limits, ports, tcp};
 use crate::wire::hello::{Hello, Refusal};
+use crate::wire::version;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -113,6 +114,10 @@ impl Reception {
     fn open(terms: &Terms, port: u16, random: u16, seat: Seat) -> Result<Reception, Errno> {
         let poller = limits::with_descriptors(Poller::new)?;
         let listener = limits::with_descriptors(|| listen(terms, port, random))?;
+        if terms.ports.is_some() {
+            // Only now: else others could listen there, too.
+            ports::share(&listener)?;
+        }
         poller.add(&listener, LISTENER)?;
         let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, short_of_descriptors: false };
         Ok(Reception {
@@ -213,8 +218,8 @@ impl Reception {
                     self.listen_again(hall);
                 }
             }
-            Said::Refused(why, version) => {
-                let text = version.map_or_else(|| why.to_string(), versions);
+            Said::Refused(why, theirs) => {
+                let text = theirs.map_or_else(|| why.to_string(), version::differs);
                 events.push(Event::TurnedAway(format!("{who}: {text}"), Some(why)));
                 stranger.hang_up();
             }

@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
+use crate::peer::name::Name;
 use crate::sys::fork;
 use crate::sys::tcp::{self, Health};
 use crate::sys::wake::Wake;
@@ -33,6 +34,9 @@ impl Line for Connection {
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {
             return Err(NoCall::Never(Error::PeerGone));
+        }
+        if let Some(origin) = &mut halves.origin {
+            origin.by = Name::from_bytes(&hello.from).ok();
         }
         halves.outgoing.say(hello.as_bytes());
         halves.said_hello = true;

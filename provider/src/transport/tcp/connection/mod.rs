@@ -17,6 +17,7 @@ use crate::peer::name::Name;
 use crate::sys::tcp::{self, Health};
 use crate::transport::Greeting;
 use crate::types::PeerId;
+use crate::wire::hello::{Hello, NAME};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::net::SocketAddr;
@@ -44,6 +45,21 @@ pub(super) struct Origin {
     pub to: SocketAddr,
     /// What is left of it, if this is somebody else.
     pub call: Call,
+    /// Who calls, once that is said.
+    pub by: Option<Name>,
+    /// It left from the port that we listen at. Then the other side may have called at the same moment, and both calls are this connection.
+    pub from_listener: bool,
+}
+
+impl Origin {
+    /// Whether this is no answer to our call, but a call between two others of both processes: neither goes on by this connection.
+    pub fn crosses(&self, hello: &Hello) -> bool {
+        let is = |said: &[u8; NAME], meant: &Name| {
+            Name::from_bytes(said)
+                .is_ok_and(|said| meant.is_contact() || said.is_contact() || said.identity() == meant.identity())
+        };
+        self.from_listener && !(is(&hello.from, &self.name) && self.by.is_none_or(|by| is(&hello.to, &by)))
+    }
 }
 
 /// What is behind the lock: it is taken by the endpoint's turns and sends, which come one after the other.
@@ -235,7 +251,7 @@ impl Connection {
     /// Ended before whom we called said anything: whether another address of its name may be its own.
     fn went_astray(&self, halves: &mut Halves, why: Error) -> bool {
         let Some(origin) = halves.origin.take() else { return false };
-        let Origin { name, to, mut call } = *origin;
+        let Origin { name, to, mut call, .. } = *origin;
         let stranger = matches!(why, Error::Refused | Error::PeerGone | Error::Corrupt | Error::Silent);
         if halves.crossed || !stranger || !call.was_stranger(tcp::own_address(self.stream.fd()).ok(), to) {
             return false;

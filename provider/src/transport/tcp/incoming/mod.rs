@@ -133,7 +133,7 @@ impl Incoming {
         self.scratch.append_to(0, got, &mut bytes);
         // Who speaks another language is not waited for.
         match Hello::may_begin(&bytes) {
-            true => Ok((got == HELLO_LEN).then_some(bytes)),
+            true => Ok((got == HELLO_LEN || Hello::foreign(&bytes).is_some()).then_some(bytes)),
             false if Proof::may_begin(&bytes) => Err(Stop::Keyed),
             false => Err(Stop::Garbage),
         }
