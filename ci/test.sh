@@ -146,8 +146,8 @@ sanitized() {
   library=$(rustc "+$toolchain" --print sysroot)/lib/rustlib/$host/lib
   compgen -G "$library/librustc*_rt.$name.a" >/dev/null ||
     skip "$toolchain has no runtime of $name" || return
-  # An own target directory, and less debug information: half the time to compile.
-  CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only RUSTFLAGS="$flags" \
+  # An own target directory, and less debug information: half the time to compile. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
+  PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only RUSTFLAGS="$flags" \
     cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" "$@"
 }
 
