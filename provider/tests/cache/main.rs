@@ -83,6 +83,7 @@ fn run(part: &str, oversight: &str, amount: usize, how: &How) -> u64 {
             ("look-ups where another thread unmaps and this one maps", count("hits") - count("unsettled"), count("stale_settled"))
         }
     };
+    assert!(checked > 0, "nothing was checked: {counts}");
     process::tell_counts(what, how.preload.as_deref(), oversight != "blind", [amount as u64, checked, wrong]);
     stale.expect("a number")
 }
