@@ -27,7 +27,7 @@ fn role() {
     let _dog = watchdog("cache role", 150);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [part, oversight, amount] = words[..] else { panic!("no such role: {words:?}") };
-    let oversight = if oversight == "blind" { Oversight::Blind } else { Oversight::Monitored };
+    let oversight = if oversight == "blind" { Oversight::Blind } else { Oversight::Tireless };
     let amount: usize = amount.parse().expect("a number");
     let exports = Exports::new(BUDGET, oversight);
     assert_eq!(exports.refusal(), None);

@@ -309,7 +309,7 @@ fn all_who_map_it_are_told() {
     let _dog = watchdog("all_told", 180);
     alone("plain::all_who_map_it_are_told", || {
         let (mut a, mut b) = pair(forced(), forced());
-        let mut c = node(forced(), Oversight::Monitored);
+        let mut c = node(forced(), Oversight::Tireless);
         acquaint(&mut a, &mut c);
         // More than there is room for behind messages in a full ring.
         let files: Vec<OwnedFd> = (0..rustmx::wire::loan::MOST).map(|_| space::memfd(true)).collect();
