@@ -15,6 +15,19 @@ pub struct Budget {
     pub bytes: usize,
 }
 
+impl Budget {
+    /// As parameters say it.
+    pub fn of(count: u64, bytes: u64) -> Budget {
+        let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Budget { count: whole(count), bytes: whole(bytes) }
+    }
+
+    /// What something else leaves of it.
+    pub fn beside(self, (count, bytes): (usize, usize)) -> Budget {
+        Budget { count: self.count.saturating_sub(count), bytes: self.bytes.saturating_sub(bytes) }
+    }
+}
+
 /// Buffers whose place is remembered; more are searched for.
 const HINTS: usize = 256;
 
