@@ -2,11 +2,12 @@
 
 use crate::node::Node;
 use crate::report::time;
+use crate::rows::{self, Deed};
 use rustmx::Config;
 use rustmx::domain::Told;
 use rustmx::select::Selection;
 use rustmx::select::lessons::{self, Entry, said};
-use rustmx::select::model::Model;
+use rustmx::select::model::{Model, PeerClass};
 use rustmx::select::network::{FarTable, RowCost, tables};
 use rustmx::select::profile::Standing;
 use serde::Serialize;
@@ -27,7 +28,7 @@ pub(crate) struct Row {
 
 /// What its messages take one way, in nanoseconds.
 #[derive(Serialize)]
-struct Cost {
+pub(crate) struct Cost {
     /// The shortest of the row's sizes of which something is known.
     from: usize,
     from_ns: f64,
@@ -45,12 +46,22 @@ impl From<RowCost> for Cost {
     }
 }
 
+/// As people read it.
+impl fmt::Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost { from, from_ns, to, to_ns, by } = self;
+        write!(out, "{} for {from} bytes, {} for {to}, {by}", time(*from_ns), time(*to_ns))
+    }
+}
+
 /// The table for a link.
 #[derive(Serialize)]
 pub(crate) struct Table {
     /// `None`: all that were not measured.
     link: Option<String>,
     rows: Vec<Row>,
+    /// Reads, writes and atomics of their memory.
+    one_sided: Vec<Deed>,
 }
 
 impl Table {
@@ -64,7 +75,8 @@ impl Table {
             by: r.origin.name(),
             cost: RowCost::of(r, model).map(Cost::from),
         };
-        Table { link: link.map(str::to_owned), rows: selection.rows().iter().map(row).collect() }
+        let one_sided = rows::deeds(selection, PeerClass::Network, model, config);
+        Table { link: link.map(str::to_owned), rows: selection.rows().iter().map(row).collect(), one_sided }
     }
 }
 
@@ -75,10 +87,10 @@ impl fmt::Display for Table {
             let to = r.to.map_or("max".into(), |to| to.to_string());
             writeln!(out, "{:>8} .. {to:<8} {:<8} {} ({})", r.from, r.protocol, r.how, r.by)?;
             if let Some(c) = &r.cost {
-                writeln!(out, "{:30} {} for {} bytes, {} for {}, {}", "", time(c.from_ns), c.from, time(c.to_ns), c.to, c.by)?;
+                writeln!(out, "{:30} {c}", "")?;
             }
         }
-        Ok(())
+        self.one_sided.iter().try_for_each(|deed| write!(out, "{deed}"))
     }
 }
 

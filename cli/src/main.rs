@@ -37,6 +37,7 @@ mod output;
 mod page;
 mod partner;
 mod raw;
+mod reach;
 mod report;
 mod results;
 mod rows;

@@ -6,11 +6,12 @@ use crate::Failure;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use rustmx::domain::Told;
 use rustmx::log::{LogLevel, LogSink, LogSubsystem};
+use rustmx::select::model::Operation;
 use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
 use rustmx::{
-    Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, SendArgs, Stats,
-    UserCtx, UserSeg,
+    Access, Addr, AddressVector, AtomicArgs, AtomicForm, AtomicOp, AtomicType, Config, CqId, CqRead, Domain, EpAttr, EpId, Error,
+    Log, Name, OpFlags, Order, RecvArgs, Region, RemoteSeg, RmaArgs, SendArgs, Stats, UserCtx, UserSeg,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,6 +119,9 @@ impl LogSink for Warnings {
         self.keep(text);
     }
 }
+
+/// Of the memory that a measured process lets the other one reach.
+const KEY: u64 = 1;
 
 /// The endpoint, and what it is bound to.
 pub(crate) struct Node {
@@ -244,6 +248,34 @@ impl Node {
         let iov = [into.segment(len)];
         let args = RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
         self.domain.recv(self.ep, &args)
+    }
+
+    /// Lets others read and write a buffer.
+    pub fn register(&mut self, buffer: &Buffer, len: usize) -> Result<(), Error> {
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let region = Region { memory: buffer.segment(len), access, by_address: false, counter: None };
+        self.domain.mr_register(Some(KEY), region).map(drop)
+    }
+
+    /// Reads or writes the memory that the other one has [registered](Self::register), or adds to it.
+    pub fn reach(&mut self, to: Addr, operation: Operation, own: &Buffer, len: usize) -> Result<(), Error> {
+        let (iov, places) = ([own.segment(len)], [RemoteSeg { addr: 0, len, key: KEY }]);
+        let (ctx, write) = (UserCtx(4), operation == Operation::Write);
+        let order = Order { op: AtomicOp::Sum, kind: AtomicType::U64, form: AtomicForm::Base };
+        let (data, flags, inject) = (None, None, false);
+        loop {
+            let started = match operation {
+                Operation::Atomic => self.domain.atomic(
+                    self.ep,
+                    &AtomicArgs { to, order, operands: &iov, comparands: &[], results: &[], places: &places, ctx, flags, inject },
+                ),
+                _ => self.domain.rma(self.ep, &RmaArgs { to, write, iov: &iov, places: &places, data, ctx, flags, inject }),
+            };
+            match started {
+                Err(Error::Again) => self.domain.progress(),
+                other => return other,
+            }
+        }
     }
 
     /// Polls until `n` operations are complete.

@@ -1,9 +1,11 @@
 //! The select table with what its rows cost, for people and programs.
 
+use crate::far;
 use crate::report::time;
 use rustmx::Config;
-use rustmx::select::model::{Case, Memory, Source};
+use rustmx::select::model::{Case, Memory, Model, PeerClass, Source};
 use rustmx::select::network::RowCost;
+use rustmx::select::one_sided;
 use rustmx::select::{Origin, Selection, Tuned, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
@@ -60,6 +62,44 @@ impl From<RowCost> for Modelled {
     }
 }
 
+/// Who carries out reads, writes or atomics of a peer's memory.
+#[derive(Serialize)]
+pub(crate) struct Deed {
+    operation: &'static str,
+    from: usize,
+    /// `None`: as long as can be.
+    to: Option<usize>,
+    /// `direct`, or `one_sided`: by the target's engine.
+    protocol: &'static str,
+    how: &'static str,
+    by: &'static str,
+    cost: Option<far::Cost>,
+}
+
+/// The rows for a kind of peers, and what was measured of them.
+pub(crate) fn deeds(selection: &Selection, peers: PeerClass, model: Option<&Model>, config: &Config) -> Vec<Deed> {
+    let deed = |d: &one_sided::Deed| Deed {
+        operation: d.operation.name(),
+        from: d.from,
+        to: (d.up_to != MAX_MSG).then_some(d.up_to),
+        protocol: d.mover.name(),
+        how: d.what(),
+        by: d.origin.name(),
+        cost: RowCost::deed(d, peers, model, config.processor).map(far::Cost::from),
+    };
+    selection.deeds().rows().iter().map(deed).collect()
+}
+
+/// As people read it.
+impl fmt::Display for Deed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = self.to.map_or("max".into(), |to| to.to_string());
+        let by = if self.by == Origin::Shipped.name() { String::new() } else { format!(" ({})", self.by) };
+        writeln!(out, "{:<6} {:>8} .. {to:<8} {:<9} {}{by}", self.operation, self.from, self.protocol, self.how)?;
+        self.cost.as_ref().map_or(Ok(()), |cost| writeln!(out, "{:37} {cost}", ""))
+    }
+}
+
 /// From when on both copy, where a row lets them.
 #[derive(Serialize)]
 pub(crate) struct Shares {
@@ -76,6 +116,7 @@ pub(crate) struct Table {
     table: Vec<Row>,
     both_copy: [Shares; 2],
     by_habit: Option<Habit>,
+    one_sided: Vec<Deed>,
 }
 
 /// Sizes in lent memory that go through the ring to peers which do not find them in their own caches.
@@ -110,7 +151,8 @@ pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
     let by_habit = Some(selection.by_habit()).filter(|sizes| !sizes.is_empty());
     let by_habit = by_habit.map(|sizes| Habit { from: sizes.start, to: sizes.end - 1 });
-    Table { table: selection.rows().iter().map(row).collect(), both_copy, by_habit }
+    let one_sided = deeds(&selection, PeerClass::SameHost, tuned.map(|tuned| tuned.model), config);
+    Table { table: selection.rows().iter().map(row).collect(), both_copy, by_habit, one_sided }
 }
 
 fn costs(row: &rustmx::select::Row, tuned: Tuned, worth: [u64; 2]) -> Vec<Cost> {
@@ -156,6 +198,7 @@ impl fmt::Display for Table {
             );
             writeln!(out, "{:30} {what}", "")?;
         }
-        Ok(())
+        writeln!(out, "\nMemory of peers, by size in bytes:")?;
+        self.one_sided.iter().try_for_each(|deed| write!(out, "{deed}"))
     }
 }

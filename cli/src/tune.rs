@@ -8,7 +8,7 @@ use crate::report::{percent, time};
 use crate::results::{Cell, Costs, Results};
 use crate::rows::{self, Table};
 use crate::settings::Found;
-use crate::{Failure, environment, far, heap, network, output, partner, report, settings};
+use crate::{Failure, environment, far, heap, network, output, partner, reach, report, settings};
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
@@ -128,7 +128,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         quiet: false,
     };
     let mut results = measure(&asked, &config)?;
-    let model = model(&results, PeerClass::SameHost)?;
+    let mut model = model(&results, PeerClass::SameHost)?;
+    reach::measure(options.quick, &found.all, &mut model)?;
     let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);
     // What the user set or forced this time is not what the machine is like: the profile is judged without.

@@ -25,7 +25,7 @@ use crate::kind::{Lane, State};
 use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
 use crate::raw::Raw;
-use crate::{Failure, environment};
+use crate::{Failure, environment, reach};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
@@ -51,6 +51,7 @@ pub(crate) fn run(role: &str) -> Result<(), Failure> {
             let orders = std::io::stdin().lock().lines().map_while(Result::ok);
             Worker::default().serve(role == "first", orders, &mut std::io::stdout())
         }
+        "initiator" | "target" => reach::serve(role == "initiator"),
         _ => Err(format!("`{role}` is no role; this command is for `rustmx` itself")),
     }
 }
@@ -385,7 +386,8 @@ pub(crate) fn far(config: &Config, iface: Option<&str>) -> Config {
     Config { shm: 0, tcp: 1, iface: named.unwrap_or_else(|| config.iface.clone()), ..config.clone() }
 }
 
-fn pin(core: usize) -> Result<(), Failure> {
+/// Keeps this process on a core.
+pub(crate) fn pin(core: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).map_err(|e| format!("cannot pin a process to core {core} ({e})"))

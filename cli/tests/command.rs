@@ -159,6 +159,11 @@ fn explain_shows_the_table_of_this_environment() {
         said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
         "{said}"
     );
+    assert!(
+        said.contains("Memory of peers, by size in bytes:\nread          0 .. max      direct    the kernel copies"),
+        "{said}"
+    );
+    assert!(said.contains("atomic        0 .. 12288    one_sided the target's engine"), "{said}");
     assert!(said.contains("streaming stores: off") && said.contains("helper thread: off"), "{said}");
     assert!(said.contains("Memory that peers map:") && said.contains("librustmx_heap.so is not preloaded"), "{said}");
     let mut command = rustmx(&["explain", "--json"]);
@@ -512,6 +517,12 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
     assert!(all["by_habit"]["from"].as_u64() < all["by_habit"]["to"].as_u64());
+    // Reads, writes and atomics, too; by the kernel only where it lets processes reach each other.
+    for deed in all["one_sided"].as_array().expect("rows") {
+        let wanted = deed["protocol"] == "one_sided" || all["kernel"]["reads"] == serde_json::json!([true, true]);
+        assert_eq!(deed["cost"]["by"] == "measured", wanted, "{deed}");
+    }
+    assert!(kept.contains("operation = \"atomic\"") && kept.contains("way = \"one_sided\""), "{kept}");
     // The loopback interface was measured, too.
     let link = tuned["link"]["far"]["link"].as_str().expect("a link");
     assert!(link.starts_with("lo") && kept.contains("peer = \"network\"") && kept.contains(link), "{link}");

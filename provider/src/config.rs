@@ -161,6 +161,10 @@ table! {
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.
         mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
+        /// Mappings of which something is kept: those of the program's own that are lent, and those of peers' memory that an endpoint has attached. What was not used for longest goes first, what a message needs stays; what is needed again is found out, or attached, again.
+        cache_count: Kind::Count, 1024, 1, 65_536;
+        /// Bytes of addresses of all of these. Addresses only, and not memory: an arena of the preloaded heap has 64 GiB.
+        cache_bytes: Kind::Bytes, 1 << 46, 1 << 20, 1 << 46;
         /// How long first contact with a peer may take before the operations that wait for it fail.
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
         /// How long closing an endpoint may wait to hand over what it accepted.

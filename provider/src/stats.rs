@@ -41,6 +41,10 @@ counters! {
     syscall;
     /// Messages offered to the receiver in memory that both have mapped.
     mapped;
+    /// Mappings of peers' memory that were given up for others (`FI_RUSTMX_CACHE_COUNT`, `FI_RUSTMX_CACHE_BYTES`).
+    evicted;
+    /// Of these, those that were attached again since a message named them.
+    reattached;
     /// Bytes of messages that this side copied from its peers' memory.
     fetched;
     /// Bytes of messages that this side copied to its peers' memory.

@@ -16,8 +16,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// What is kept of a process's buffers: plenty of mappings, and addresses cost nothing.
-pub const BUDGET: Budget = Budget { count: 256, bytes: 1 << 40 };
+/// What is kept of a process's buffers where nobody says anything (`FI_RUSTMX_CACHE_COUNT`): plenty of mappings, and addresses cost nothing.
+pub const BUDGET: Budget = Budget { count: 1024, bytes: 1 << 46 };
 
 /// Numbers end here, and with them new exports: half of what 32 bits hold, so that others can be told from them by one bit.
 pub const MOST_NUMBER: u32 = u32::MAX >> 1;

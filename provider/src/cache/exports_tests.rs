@@ -338,3 +338,52 @@ fn what_cannot_be_watched_is_not_cached() {
     }
     assert_eq!(exports.explain(at, LEN), Ok(()), "but for that it could be mapped");
 }
+
+/// Puts a mapping where the test has reserved addresses, so that no other test gets them in between: of a file, or, to unmap that, of nothing.
+fn place_at(at: usize, fd: Option<&OwnedFd>) {
+    // SAFETY: over addresses that only this test knows.
+    let put = unsafe {
+        match fd {
+            Some(fd) => rustix::mm::mmap(at as *mut _, LEN, RW, MapFlags::SHARED | MapFlags::FIXED, fd, 0),
+            None => rustix::mm::mmap_anonymous(at as *mut _, LEN, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED),
+        }
+    };
+    assert_eq!(put.expect("map") as usize, at);
+}
+
+/// Uses of memory that is mapped at one place, used `uses` times, and unmapped, `rounds` times. How often it was registered, and found.
+fn one_shots(exports: &mut Exports, rounds: usize, uses: usize) -> (u64, u64) {
+    let fd = memfd(SealFlags::SHRINK);
+    let at = map(&fd, MapFlags::SHARED);
+    place_at(at, None);
+    let before = exports.counts();
+    for _ in 0..rounds {
+        place_at(at, Some(&fd));
+        for _ in 0..uses {
+            // Not while the monitor is busy with the change before, or with one of another test: then no look-up counts.
+            while !exports.cache.tend() {
+                std::thread::yield_now();
+            }
+            exports.look(at, LEN);
+        }
+        place_at(at, None);
+    }
+    let after = exports.counts();
+    unmap(at, LEN);
+    (after.filled - before.filled, after.hits - before.hits)
+}
+
+/// A program that maps, sends and unmaps at one place does not pay for registrations that die with their mapping; one that sends often enough in
+/// between has them. (That other tests change memory at the same time makes a few fewer.)
+#[test]
+fn memory_that_is_used_once_is_not_registered_each_time() {
+    let _alone = alone();
+    let mut exports = Exports::default();
+    let (filled, hits) = one_shots(&mut exports, 4000, 1);
+    // After 2, 4, 8, … 1024 uses, and then every 1024th.
+    assert!((5..=13).contains(&filled) && hits == filled, "{filled} registrations, {hits} hits");
+    let (filled, _) = one_shots(&mut Exports::new(BUDGET, Oversight::Tireless), 4000, 1);
+    assert!((1000..=2000).contains(&filled), "every second time without habits: {filled}");
+    let (filled, hits) = one_shots(&mut exports, 100, 40);
+    assert!(filled >= 40 && hits >= filled * 25, "mappings that serve are registered again soon: {filled}, {hits}");
+}

@@ -1,7 +1,8 @@
 //! Memory of this process that its peers could map, under numbers: the arenas of the preloaded heap, which says by itself what lies in them, and
 //! files that the program has mapped, as far as the cache knows them.
 
-use super::exports::{BUDGET, Export, Exports};
+use super::exports::{Export, Exports};
+use super::ranges::Budget;
 use super::store::Oversight;
 use crate::sys::backing::Why;
 use crate::sys::heap;
@@ -51,6 +52,7 @@ pub struct OwnMemory {
     /// Generations of the heap's arenas that were asked for, in the order of their numbers.
     arenas: Vec<u64>,
     files: Files,
+    budget: Budget,
 }
 
 /// Files that the program has mapped.
@@ -64,8 +66,19 @@ enum Files {
 
 impl OwnMemory {
     /// Nothing known yet, and nothing made.
-    pub fn new(oversight: Oversight) -> OwnMemory {
-        OwnMemory { arenas: Vec::new(), files: Files::Unasked(oversight) }
+    pub fn new(oversight: Oversight, budget: Budget) -> OwnMemory {
+        OwnMemory { arenas: Vec::new(), files: Files::Unasked(oversight), budget }
+    }
+
+    /// Ranges that are cached, and their bytes. (The heap keeps its arenas by itself.)
+    pub fn kept(&self) -> (usize, usize) {
+        match &self.files {
+            Files::Cached(exports) => {
+                let (_, ranges, bytes) = exports.size();
+                (ranges, bytes)
+            }
+            _ => (0, 0),
+        }
     }
 
     /// The memory in which a buffer lies (of the heap's: in which it begins), if peers could map it. No lock; for memory that is no shared mapping
@@ -100,7 +113,7 @@ impl OwnMemory {
     #[cold]
     fn first_question(&mut self) -> Option<&mut Box<Exports>> {
         if let Files::Unasked(oversight) = self.files {
-            let exports = Exports::new(BUDGET, oversight);
+            let exports = Exports::new(self.budget, oversight);
             self.files = if exports.refusal().is_some() { Files::Unwatched } else { Files::Cached(Box::new(exports)) };
         }
         match &mut self.files {

@@ -15,6 +15,19 @@ pub struct Budget {
     pub bytes: usize,
 }
 
+impl Budget {
+    /// As parameters say it.
+    pub fn of(count: u64, bytes: u64) -> Budget {
+        let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Budget { count: whole(count), bytes: whole(bytes) }
+    }
+
+    /// What something else leaves of it.
+    pub fn beside(self, (count, bytes): (usize, usize)) -> Budget {
+        Budget { count: self.count.saturating_sub(count), bytes: self.bytes.saturating_sub(bytes) }
+    }
+}
+
 /// Buffers whose place is remembered; more are searched for.
 const HINTS: usize = 256;
 
@@ -22,6 +35,8 @@ struct Slot<V> {
     end: usize,
     /// When it was used last.
     used: u64,
+    /// How often.
+    uses: u64,
     value: V,
 }
 
@@ -77,7 +92,9 @@ impl<V> Ranges<V> {
             self.hints[hint] = index as u32;
         }
         self.clock += 1;
-        self.slots[index].used = self.clock;
+        let slot = &mut self.slots[index];
+        slot.used = self.clock;
+        slot.uses += 1;
         Some(index)
     }
 
@@ -88,10 +105,10 @@ impl<V> Ranges<V> {
         (self.starts[index]..slot.end, &slot.value)
     }
 
-    fn take(&mut self, index: usize) -> (Range<usize>, V) {
+    fn take(&mut self, index: usize) -> (V, u64) {
         let (start, slot) = (self.starts.remove(index), self.slots.remove(index));
         self.bytes -= slot.end - start;
-        (start..slot.end, slot.value)
+        (slot.value, slot.uses)
     }
 
     /// Whether the budget can hold a range of `len` bytes at all.
@@ -99,43 +116,44 @@ impl<V> Ranges<V> {
         self.budget.count > 0 && len <= self.budget.bytes
     }
 
-    /// Keeps a value for a range that is not empty; what overlaps it, and what has no place beside it, goes to `out`. A range that does
-    /// not [fit](Self::fits) goes there itself.
-    pub fn insert(&mut self, range: Range<usize>, value: V, mut out: impl FnMut(Range<usize>, V)) {
+    /// Keeps a value for a range that is not empty; what overlaps it, and what has no place beside it, goes to `out`, and how often it was
+    /// found. A range that does not [fit](Self::fits) goes there itself.
+    pub fn insert(&mut self, range: Range<usize>, value: V, mut out: impl FnMut(V, u64)) {
         if !self.fits(range.len()) {
-            return out(range, value);
+            return out(value, 0);
         }
         self.remove(&range, &mut out);
         while self.starts.len() >= self.budget.count || self.bytes > self.budget.bytes - range.len() {
             let oldest = (0..self.slots.len()).min_by_key(|i| self.slots[*i].used);
             let Some(oldest) = oldest else { break };
-            let (old, value) = self.take(oldest);
-            out(old, value);
+            let (value, uses) = self.take(oldest);
+            out(value, uses);
         }
         let index = self.starts.partition_point(|start| *start < range.start);
         self.clock += 1;
         self.bytes += range.len();
         self.starts.insert(index, range.start);
-        self.slots.insert(index, Slot { end: range.end, used: self.clock, value });
+        self.slots.insert(index, Slot { end: range.end, used: self.clock, uses: 0, value });
     }
 
     /// Forgets what overlaps `range`.
-    pub fn remove(&mut self, range: &Range<usize>, mut out: impl FnMut(Range<usize>, V)) {
+    pub fn remove(&mut self, range: &Range<usize>, mut out: impl FnMut(V, u64)) {
         // The last one that starts before the end, and down from there.
         while let Some(index) = self.starts.partition_point(|start| *start < range.end).checked_sub(1) {
             if self.slots[index].end <= range.start {
                 break;
             }
-            let (old, value) = self.take(index);
-            out(old, value);
+            let (value, uses) = self.take(index);
+            out(value, uses);
         }
     }
 
     /// Forgets everything.
-    pub fn clear(&mut self, mut out: impl FnMut(Range<usize>, V)) {
+    pub fn clear(&mut self, mut out: impl FnMut(V, u64)) {
         self.bytes = 0;
-        for (start, slot) in self.starts.drain(..).zip(self.slots.drain(..)) {
-            out(start..slot.end, slot.value);
+        self.starts.clear();
+        for slot in self.slots.drain(..) {
+            out(slot.value, slot.uses);
         }
     }
 }
@@ -147,35 +165,36 @@ mod tests {
 
     /// The same, without any idea: newest use last.
     struct Naive {
-        all: Vec<(Range<usize>, u32)>,
+        all: Vec<(Range<usize>, u32, u64)>,
         budget: Budget,
     }
 
     impl Naive {
         fn get(&mut self, want: &Range<usize>) -> Option<(Range<usize>, u32)> {
-            let at = self.all.iter().position(|(r, _)| r.start <= want.start && want.end <= r.end && want.start < r.end)?;
-            let found = self.all.remove(at);
-            self.all.push(found.clone());
-            Some(found)
+            let at = self.all.iter().position(|(r, ..)| r.start <= want.start && want.end <= r.end && want.start < r.end)?;
+            let (range, value, uses) = self.all.remove(at);
+            self.all.push((range.clone(), value, uses + 1));
+            Some((range, value))
         }
 
-        fn remove(&mut self, range: &Range<usize>) -> Vec<u32> {
-            let (out, keep) = self.all.drain(..).partition(|(r, _)| r.start < range.end && range.start < r.end);
+        fn remove(&mut self, range: &Range<usize>) -> Vec<(u32, u64)> {
+            let (out, keep) = self.all.drain(..).partition(|(r, ..)| r.start < range.end && range.start < r.end);
             self.all = keep;
-            let out: Vec<(Range<usize>, u32)> = out;
-            out.into_iter().map(|(_, v)| v).collect()
+            let out: Vec<(Range<usize>, u32, u64)> = out;
+            out.into_iter().map(|(_, value, uses)| (value, uses)).collect()
         }
 
-        fn insert(&mut self, range: Range<usize>, value: u32) -> Vec<u32> {
+        fn insert(&mut self, range: Range<usize>, value: u32) -> Vec<(u32, u64)> {
             if range.len() > self.budget.bytes || self.budget.count == 0 {
-                return vec![value];
+                return vec![(value, 0)];
             }
             let mut out = self.remove(&range);
-            let bytes = |all: &[(Range<usize>, u32)]| all.iter().map(|(r, _)| r.len()).sum::<usize>();
+            let bytes = |all: &[(Range<usize>, u32, u64)]| all.iter().map(|(r, ..)| r.len()).sum::<usize>();
             while self.all.len() >= self.budget.count || bytes(&self.all) + range.len() > self.budget.bytes {
-                out.push(self.all.remove(0).1);
+                let (_, value, uses) = self.all.remove(0);
+                out.push((value, uses));
             }
-            self.all.push((range, value));
+            self.all.push((range, value, 0));
             out
         }
     }
@@ -215,15 +234,15 @@ mod tests {
                     }
                     Step::Get(..) => continue,
                     Step::Insert(a, len) => {
-                        real.insert(a..a + len, n as u32, |_, v| out.push(v));
+                        real.insert(a..a + len, n as u32, |v, uses| out.push((v, uses)));
                         naive.insert(a..a + len, n as u32)
                     }
                     Step::Remove(a, len) => {
-                        real.remove(&(a..a + len), |_, v| out.push(v));
+                        real.remove(&(a..a + len), |v, uses| out.push((v, uses)));
                         naive.remove(&(a..a + len))
                     }
                     Step::Clear => {
-                        real.clear(|_, v| out.push(v));
+                        real.clear(|v, uses| out.push((v, uses)));
                         naive.remove(&(0..usize::MAX))
                     }
                 };
@@ -232,7 +251,7 @@ mod tests {
                 expect.sort_unstable();
                 prop_assert_eq!(got, expect);
                 prop_assert_eq!(real.len(), naive.all.len());
-                prop_assert_eq!(real.bytes(), naive.all.iter().map(|(r, _)| r.len()).sum::<usize>());
+                prop_assert_eq!(real.bytes(), naive.all.iter().map(|(r, ..)| r.len()).sum::<usize>());
             }
         }
     }

@@ -1,10 +1,14 @@
 //! Buffers that were seen lately but are not cached: one that comes again is worth a try, one that cannot be cached less and less often.
+//! And so is one whose values ended before they had served: a program that maps memory, sends it and unmaps it gets the same addresses again and again
+//! (`malloc` of long blocks does that), and each registration would die with its mapping.
 
 /// Sets of four: a buffer has four places.
 const SETS: usize = 64;
 const WAYS: usize = 4;
 /// Uses between two tries in the end.
 const PATIENCE: u32 = 1024;
+/// Uses before the first try; twice as many for each value in a row that ended in vain.
+const FIRST: u32 = 2;
 
 #[derive(Clone, Copy, Default)]
 struct Candidate {
@@ -20,12 +24,19 @@ pub struct Recent {
     sets: Box<[[Candidate; WAYS]; SETS]>,
     /// Why candidates were refused, apart: a set is a cache line. 0: it was not.
     reasons: [[u8; WAYS]; SETS],
+    /// How many values of theirs ended in vain, one after the other.
+    wasted: [[u8; WAYS]; SETS],
     chance: u32,
 }
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent { sets: Box::new([[Candidate::default(); WAYS]; SETS]), reasons: [[0; WAYS]; SETS], chance: 0 }
+        Recent {
+            sets: Box::new([[Candidate::default(); WAYS]; SETS]),
+            reasons: [[0; WAYS]; SETS],
+            wasted: [[0; WAYS]; SETS],
+            chance: 0,
+        }
     }
 }
 
@@ -49,12 +60,23 @@ impl Recent {
                 return candidate.seen >= candidate.due;
             }
         }
+        self.newcomer(Candidate { page, seen: 1, due: FIRST });
+        false
+    }
+
+    /// Puts a candidate in the place of another one, and returns which place of its set.
+    fn newcomer(&mut self, candidate: Candidate) -> usize {
         // By chance (a linear congruence): in turn, a loop over five buffers of a set would push each out before it comes again.
         self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let way = (self.chance >> (u32::BITS - WAYS.ilog2())) as usize;
-        self.set(page)[way] = Candidate { page, seen: 1, due: 2 };
-        self.reasons[Recent::place(page)][way] = 0;
-        false
+        let place = Recent::place(candidate.page);
+        self.sets[place][way] = candidate;
+        (self.reasons[place][way], self.wasted[place][way]) = (0, 0);
+        way
+    }
+
+    fn way(&self, page: usize) -> Option<usize> {
+        self.sets[Recent::place(page)].iter().position(|candidate| candidate.page == page)
     }
 
     /// It was tried in vain, for a reason of the caller's numbering (less than 255).
@@ -70,18 +92,35 @@ impl Recent {
 
     /// Why it was refused last, if it was and is still known.
     pub fn reason(&self, page: usize) -> Option<u8> {
-        let place = Recent::place(page);
-        let at = self.sets[place].iter().position(|candidate| candidate.page == page)?;
-        self.reasons[place][at].checked_sub(1)
+        self.reasons[Recent::place(page)][self.way(page)?].checked_sub(1)
     }
 
-    /// It is cached: when it comes again it has been lost, and is new.
+    /// It is cached: when it comes again it has been lost.
     pub fn done(&mut self, page: usize) {
-        for candidate in self.set(page) {
-            if candidate.page == page {
-                *candidate = Candidate::default();
-            }
+        if let Some(way) = self.way(page) {
+            self.again_from(page, way);
         }
+    }
+
+    /// A value that was kept for it has ended; `served`: often enough to be worth what it cost.
+    pub fn ended(&mut self, page: usize, served: bool) {
+        let place = Recent::place(page);
+        let way = match self.way(page) {
+            Some(way) => way,
+            None if served => return,
+            None => self.newcomer(Candidate { page, seen: 0, due: FIRST }),
+        };
+        let wasted = &mut self.wasted[place][way];
+        *wasted = if served { 0 } else { wasted.saturating_add(1) };
+        self.again_from(page, way);
+    }
+
+    /// From here on it is counted anew when it comes.
+    fn again_from(&mut self, page: usize, way: usize) {
+        let place = Recent::place(page);
+        let due = FIRST.checked_shl(self.wasted[place][way].into()).map_or(PATIENCE, |due| due.min(PATIENCE));
+        self.sets[place][way] = Candidate { page, seen: 0, due };
+        self.reasons[place][way] = 0;
     }
 }
 
@@ -116,6 +155,53 @@ mod tests {
         assert!(recent.reason(7).is_none() && !recent.again(7) && recent.reason(7).is_none(), "a new one");
         assert_eq!(tries[..6], [2, 4, 8, 16, 32, 64]);
         assert!(tries.windows(2).all(|w| w[1] - w[0] <= PATIENCE) && tries.len() < 20, "{tries:?}");
+    }
+
+    /// How many of `uses` of a buffer find it worth a try if each value ends after it `served`.
+    fn tries(recent: &mut Recent, page: usize, uses: usize, served: bool) -> usize {
+        let mut tries = 0;
+        for _ in 0..uses {
+            if recent.again(page) {
+                tries += 1;
+                recent.done(page);
+                recent.ended(page, served);
+            }
+        }
+        tries
+    }
+
+    #[test]
+    fn what_ended_in_vain_is_tried_more_and_more_seldom() {
+        let mut recent = Recent::default();
+        assert_eq!(
+            tries(&mut recent, 7, 10_000, false),
+            9 + (10_000 - 1022) / 1024,
+            "2, 4, 8, … 512, and each 1024th use from there on"
+        );
+        assert_eq!(tries(&mut recent, 8, 1000, true), 500, "another one has no such habit");
+        let untried = (1..).find(|_| recent.again(7)).expect("ever");
+        assert!((2..=1024).contains(&untried), "it must earn a new trust: {untried}");
+        recent.ended(7, true);
+        assert_eq!(tries(&mut recent, 7, 1000, true), 500, "and has it");
+    }
+
+    /// Also of those that were pushed out while they were cached.
+    #[test]
+    fn habits_outlive_a_crowd() {
+        let mut recent = Recent::default();
+        let mut tries = 0;
+        for n in 0..1000 {
+            if recent.again(7) {
+                tries += 1;
+                recent.done(7);
+                for page in 0..2000 {
+                    recent.again(1000 + n * 2000 + page);
+                }
+                recent.ended(7, false);
+            }
+        }
+        // Who is pushed out while it is cached has only its last failure.
+        assert!(tries <= 250, "{tries}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Depends {
 pub enum Oversight {
     /// The monitor.
     Monitored,
+    /// The same, and values are found out however often they ended in vain. **For tests only**, which want many of them.
+    Tireless,
     /// Nobody. **For tests only**: the cache gives stale answers.
     Blind,
 }
@@ -58,18 +60,34 @@ static BLIND: AtomicU64 = AtomicU64::new(2);
 /// As in a child.
 static NONE: AtomicU64 = AtomicU64::new(0);
 
+/// Hits for which a value was worth what it cost: to find it out takes some 15 µs and a peer's mapping of it as much again, and a message gains one or two.
+const WORTH: u64 = 16;
+
+/// What is kept for a range.
+struct Entry<V> {
+    watch: Watch,
+    value: V,
+    /// First page of the buffer for which it was found out.
+    page: usize,
+}
+
+/// What is not cached any more, and how often it was found.
+type Out<V> = Vec<(Entry<V>, u64)>;
+
 /// Values for ranges of addresses; `V` is what was dear to find out. Belongs to one owner at a time; many caches share the monitor.
 pub struct Cache<V> {
     /// That of the source. First: the hot path.
     sequence: &'static AtomicU64,
     /// Its number when the changes were last taken.
     seen: u64,
-    ranges: Ranges<(Watch, V)>,
+    ranges: Ranges<Entry<V>>,
     recent: Recent,
     source: Source,
     depends: Depends,
     ended: Vec<V>,
     counts: Counts,
+    /// What ended in vain is tried less often.
+    habits: bool,
 }
 
 impl<V> Cache<V> {
@@ -77,8 +95,8 @@ impl<V> Cache<V> {
     pub fn new(budget: Budget, depends: Depends, oversight: Oversight) -> Cache<V> {
         let source = match (oversight, Monitor::get()) {
             (Oversight::Blind, _) => Source::Blind,
-            (Oversight::Monitored, Ok(monitor)) => Source::Monitor(monitor),
-            (Oversight::Monitored, Err(why)) => Source::Refused(why),
+            (_, Ok(monitor)) => Source::Monitor(monitor),
+            (_, Err(why)) => Source::Refused(why),
         };
         let sequence = match &source {
             Source::Monitor(monitor) => monitor.sequence(),
@@ -88,7 +106,8 @@ impl<V> Cache<V> {
         // In doubt: as before the changes that are being read.
         let seen = sequence.load(Ordering::Acquire).max(2) & !1;
         let (ranges, recent) = (Ranges::new(budget), Recent::default());
-        Cache { sequence, seen, ranges, recent, source, depends, ended: Vec::new(), counts: Counts::default() }
+        let habits = oversight == Oversight::Monitored;
+        Cache { sequence, seen, ranges, recent, source, depends, ended: Vec::new(), counts: Counts::default(), habits }
     }
 
     /// Why nothing is cached, in words.
@@ -129,8 +148,8 @@ impl<V> Cache<V> {
     /// What was found: the range that is known, and its value.
     #[inline]
     pub fn at(&self, found: usize) -> (Range<usize>, &V) {
-        let (range, (_, value)) = self.ranges.at(found);
-        (range, value)
+        let (range, entry) = self.ranges.at(found);
+        (range, &entry.value)
     }
 
     /// After a hit in memory that other threads unmap and map: whether the answer still held when this was asked, calls that
@@ -181,15 +200,24 @@ impl<V> Cache<V> {
             return false;
         }
         let mut out = Vec::new();
-        self.ranges.insert(range, (watch, value), |_, entry| out.push(entry));
+        let entry = Entry { watch, value, page: start >> 12 };
+        self.ranges.insert(range, entry, |entry, uses| out.push((entry, uses)));
         self.counts.pushed_out += out.len() as u64;
-        for (watch, value) in out {
-            self.unwatch(&watch);
-            self.ended.push(value);
-        }
+        self.finish(out);
         self.counts.filled += 1;
         self.recent.done(start >> 12);
         true
+    }
+
+    /// Lets go of what is not cached any more.
+    fn finish(&mut self, out: Out<V>) {
+        for (Entry { watch, value, page }, uses) in out {
+            self.unwatch(&watch);
+            self.ended.push(value);
+            if self.habits {
+                self.recent.ended(page, uses >= WORTH);
+            }
+        }
     }
 
     fn watch(&self, range: Range<usize>) -> Option<Watch> {
@@ -220,24 +248,22 @@ impl<V> Cache<V> {
         let mut out = Vec::new();
         let since = monitor.since(self.seen, |kind, range| {
             if kind != Kind::Emptied || depends == Depends::OnPages {
-                ranges.remove(&range, |_, entry| out.push(entry));
+                ranges.remove(&range, |entry, uses| out.push((entry, uses)));
             }
         });
         let now = match since {
             Since::Told(now) => now,
             Since::Lost(now) => {
                 self.counts.lost += 1;
-                self.ranges.clear(|_, entry| out.push(entry));
+                // Of these nobody knows whether they ended.
+                self.ranges.clear(|entry, _| out.push((entry, WORTH)));
                 now
             }
             Since::InDoubt | Since::Elsewhere => return false,
         };
         self.seen = now;
         self.counts.changed += out.len() as u64;
-        for (watch, value) in out {
-            self.unwatch(&watch);
-            self.ended.push(value);
-        }
+        self.finish(out);
         true
     }
 
@@ -249,11 +275,8 @@ impl<V> Cache<V> {
     /// Ends everything.
     pub fn clear(&mut self) {
         let mut out = Vec::new();
-        self.ranges.clear(|_, entry| out.push(entry));
-        for (watch, value) in out {
-            self.unwatch(&watch);
-            self.ended.push(value);
-        }
+        self.ranges.clear(|entry, _| out.push((entry, WORTH)));
+        self.finish(out);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::access::Access;
 use crate::cache::Oversight;
 use crate::cache::own::OwnMemory;
+use crate::cache::ranges::Budget;
 use crate::config::Config;
 use crate::config::network::{Secret, ZeroCopy};
 use crate::error::Error;
@@ -27,6 +28,7 @@ pub struct Machine {
     shm: bool,
     open_rings: bool,
     oversight: Oversight,
+    budget: Budget,
     network: bool,
     iface: Option<String>,
     announced: Option<IpAddr>,
@@ -50,6 +52,7 @@ impl Machine {
             shm: config.shm != 0,
             open_rings: config.opens_rings(),
             oversight: Oversight::Monitored,
+            budget: Budget::of(config.cache_count, config.cache_bytes),
             network: config.tcp != 0,
             iface: config.iface.name().map(str::to_owned),
             announced: config.iface.announced(),
@@ -145,7 +148,7 @@ impl Venue for Machine {
         }
         let (tcp, place) = network.unzip();
         let nested = tcp.is_some();
-        let memory = OwnMemory::new(self.oversight);
+        let memory = OwnMemory::new(self.oversight, self.budget);
         let log = self.log.clone();
         Ok(Box::new(Doors { open_rings: self.open_rings, local, tcp, place, shm: self.shm, nested, armed: false, log, memory }))
     }
@@ -339,5 +342,9 @@ impl Door for Doors {
 
     fn ended(&mut self) -> Option<u32> {
         self.memory.ended()
+    }
+
+    fn kept(&self) -> (usize, usize) {
+        self.memory.kept()
     }
 }

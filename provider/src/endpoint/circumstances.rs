@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::log::quoted;
 use crate::select::engines::{self, EngineUse};
 use crate::select::lessons;
+use crate::stats::Stats;
 use crate::sys::{heap, interfaces};
 use crate::transport::tcp::{By, Lesson};
 use crate::transport::{Guessed, NotLendable, Tale};
@@ -196,6 +197,22 @@ impl Endpoint {
         place.addresses.iter().map(|(ip, _)| told(*ip)).collect()
     }
 
+    /// What is kept of mappings, and what of peers' memory was given up.
+    fn what_is_kept(&self, stats: &Stats) -> Circumstance {
+        let [(attached, attached_bytes), (own, own_bytes)] = self.kept();
+        let Config { cache_count, cache_bytes, .. } = *self.config;
+        let Stats { evicted, reattached, .. } = *stats;
+        let says = format!(
+            "{attached} mappings of peers' memory with {attached_bytes} bytes of addresses, and {own} of this process's with {own_bytes}, of {cache_count} and \
+             {cache_bytes} together (FI_RUSTMX_CACHE_COUNT, FI_RUSTMX_CACHE_BYTES); {evicted} of peers' were given up for others, {reattached} attached again"
+        );
+        let members = format!(
+            ",\"attached\":{attached},\"attached_bytes\":{attached_bytes},\"own\":{own},\"own_bytes\":{own_bytes},\"most\":{cache_count},\
+             \"most_bytes\":{cache_bytes},\"evicted\":{evicted},\"reattached\":{reattached}"
+        );
+        Circumstance { about: "cache", says, members, used: evicted > 0 }
+    }
+
     /// All that there is to tell. `far`: there were peers on other hosts.
     pub(super) fn circumstances(&self, far: bool) -> Vec<Circumstance> {
         let stats = self.stats();
@@ -203,7 +220,8 @@ impl Endpoint {
         let (on, says) = lending(&self.config);
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
-        let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends];
+        let kept = self.what_is_kept(&stats);
+        let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends, kept];
         let listening = self.door.as_ref().map_or(0, |door| door.listening());
         let shared = match listening {
             0 | 1 => String::new(),

@@ -395,6 +395,7 @@ impl Endpoint {
         let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
         peer.copies.share_between(&kernel, &mapped);
         peer.copies.set_clock(self.clock.clone(), self.selection.worth().ns);
+        peer.copies.count_uses_by(self.uses.clone());
         peer.copies.stream_from(stream_from(&self.config));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();

@@ -4,9 +4,11 @@
 use super::Endpoint;
 use super::circumstances::{Circumstance, why_unlent};
 use super::peers::Peer;
-use super::tally::{Deed, Tally, Why};
+use super::tally::{Tally, Why};
 use crate::log::quoted;
+use crate::select::model::{Mover, PeerClass};
 use crate::select::network::RowCost;
+use crate::select::one_sided::Deed;
 use crate::select::{Origin, Row, Selection};
 use crate::transport::Reach;
 use crate::types::{MAX_MSG, PeerId, ProtoId};
@@ -72,19 +74,8 @@ fn why(why: Why, peer: &Peer) -> String {
         Why::Pieces => "the buffers lie in more pieces than an offer can name".into(),
         Why::Unknown => "where the peer's memory is was not known".into(),
         Why::Unmapped => "the receiver could not map the memory that was lent to it, so the kernel copied".into(),
+        Why::Order => "earlier operations that the target's engine carries out came first".into(),
         Why::AtOnce => "the callers took their buffers back at once (inject), which only inline can promise".into(),
-    }
-}
-
-fn describe(deed: Deed) -> (&'static str, &'static str, &'static str) {
-    const DIRECT: &str = "the kernel copies, without the target";
-    const ENGINE: &str = "the target's engine does it when it makes progress";
-    match deed {
-        Deed::ReadDirect => ("read", "direct", DIRECT),
-        Deed::ReadByEngine => ("read", "one_sided", ENGINE),
-        Deed::WriteDirect => ("write", "direct", DIRECT),
-        Deed::WriteByEngine => ("write", "one_sided", ENGINE),
-        Deed::Atomic => ("atomic", "one_sided", ENGINE),
     }
 }
 
@@ -143,6 +134,22 @@ impl Endpoint {
                 }
             }
         }
+        let class = if group == FAR { PeerClass::Network } else { PeerClass::SameHost };
+        let model = if group == FAR { model } else { standing.profile().map(|p| &p.model) };
+        let done = |row: &Deed, instead, tally| {
+            let cost = RowCost::deed(row, class, model, self.config.processor).filter(|_| group != SELF);
+            let (sizes, way, link) = ((row.from, row.up_to), row.mover.name(), link.map(String::from));
+            let (operation, what) = (row.operation.name(), row.what().into());
+            Went { operation, peers: group, sizes, way, what, cost, link, origin: row.origin, instead, tally }
+        };
+        for (at, row) in table.deeds().rows().iter().enumerate() {
+            all.push(done(row, None, sum(&|p| p.tally.of_deed(at))));
+            let tally = sum(&|p| p.tally.of_handed(at));
+            if tally.count > 0 {
+                let asked = Deed { mover: Mover::Target, origin: Origin::Shipped, ..*row };
+                all.push(done(&asked, Some(row.mover.name()), tally));
+            }
+        }
     }
 
     fn went(&self) -> Vec<Went> {
@@ -161,15 +168,6 @@ impl Endpoint {
                 }
             } else {
                 self.rows(group, &peers, &self.selection, None, &mut all);
-            }
-            for deed in Deed::ALL {
-                let (operation, way, what) = describe(deed);
-                let tally = peers.iter().fold(Tally::default(), |sum, p| sum.plus(p.tally.of_deed(deed)));
-                if tally.count > 0 {
-                    let (sizes, what) = ((0, MAX_MSG), what.into());
-                    let (cost, link, origin, instead) = (None, None, Origin::Shipped, None);
-                    all.push(Went { operation, peers: group, sizes, way, what, cost, link, origin, instead, tally });
-                }
             }
         }
         all
@@ -202,15 +200,17 @@ impl Endpoint {
                     tally: m.tally,
                 }));
             }
-            let never = (self.config.cma != 0).then(|| "FI_RUSTMX_CMA says never".to_string());
-            let Some(why) = never.or_else(|| peer.refusal.clone()) else { continue };
-            for deed in [Deed::ReadByEngine, Deed::WriteByEngine] {
-                let (operation, way, _) = describe(deed);
-                let tally = peer.tally.of_deed(deed);
-                if tally.count > 0 {
-                    let why = why.clone();
-                    all.push(Refused { operation, pid: peer.pid, sizes: (0, MAX_MSG), wanted: "direct", way, why, tally });
-                }
+            for h in peer.tally.handed() {
+                let Some(row) = self.table(peer).deeds().rows().get(usize::from(h.row)) else { continue };
+                all.push(Refused {
+                    operation: row.operation.name(),
+                    pid: peer.pid,
+                    sizes: (row.from, row.up_to),
+                    wanted: row.mover.name(),
+                    way: Mover::Target.name(),
+                    why: why(h.why, peer),
+                    tally: h.tally,
+                });
             }
         }
         all

@@ -5,11 +5,13 @@
 use super::peers::Contact;
 use super::tally::Unlent;
 use super::{Endpoint, Out};
+use crate::cache::attached::{Attached, excess};
+use crate::cache::ranges::Budget;
 use crate::config::Config;
 use crate::error::Error;
 use crate::mem::user::UserSeg;
 use crate::protocol::Lender;
-use crate::protocol::single::{Copies, Loan};
+use crate::protocol::single::{Copies, Lent as Memory};
 use crate::transport::link::{Class, Corrupt, Link, NotSent};
 use crate::transport::{Door, Handed, Lendable, Line};
 use crate::types::PeerId;
@@ -135,7 +137,7 @@ impl Endpoint {
         let name = self.peers.get(id).name;
         let copies = &mut self.peers.get_mut(id).copies;
         let writable = loan.is_writable() && terms == Terms::Written;
-        let mapped = match usize::try_from(length) {
+        let offered = match usize::try_from(length) {
             _ if terms == Terms::Never => Err("FI_RUSTMX_LEND says never".to_string()),
             Ok(bytes) if copies.may_lend(number, bytes) => match handed {
                 Some(handed) => handed.loan(loan.offset.get(), bytes, writable).map_err(|e| e.to_string()),
@@ -143,19 +145,53 @@ impl Endpoint {
             },
             _ => Err("it lends too much".into()),
         };
+        let lent = offered.map(|anchor| Memory::new(anchor, loan.base.get(), writable));
+        let mapped = lent.and_then(|lent| lent.attach().map(|loan| (lent, loan)).map_err(|e| e.to_string()));
         match &mapped {
             Ok(_) => self.log.info(|| format!("mapped {length} bytes of addresses that {name} lends")),
             Err(why) => self.log.info(|| format!("what {name} lends is not mapped: {why}")),
         }
-        let loan = mapped.ok().map(|memory| Loan::new(memory, loan.base.get(), writable));
-        if !copies.lent(number, loan) {
+        if !copies.lent(number, mapped.ok()) {
             self.depart(out, id, Error::Corrupt);
+        }
+        self.keep_within_budget((id, number));
+    }
+
+    /// What is mapped of peers' memory, and what is kept of this process's, in mappings and bytes.
+    pub(super) fn kept(&self) -> [(usize, usize); 2] {
+        let all = self.peers.ids().flat_map(|id| self.peers.get(id).copies.attached());
+        let attached = all.fold((0, 0usize), |(n, bytes), a| (n + 1, bytes.saturating_add(a.bytes)));
+        [attached, self.door.as_ref().map_or((0, 0), |door| door.kept())]
+    }
+
+    /// Unmaps what was not used for longest, until the rest and what is kept of this process's memory is within the budget. `new` is to be used next.
+    #[cold]
+    fn keep_within_budget(&mut self, new: (PeerId, u32)) {
+        let [_, own] = self.kept();
+        let budget = Budget::of(self.config.cache_count, self.config.cache_bytes).beside(own);
+        let of = |id: PeerId| {
+            let all = self.peers.get(id).copies.attached();
+            all.map(move |a| Attached { key: (id, a.key), bytes: a.bytes, used: a.used, busy: a.busy || (id, a.key) == new })
+        };
+        let out = excess(self.peers.ids().flat_map(of).collect(), budget);
+        self.stats.evicted += out.len() as u64;
+        for (id, number) in out {
+            self.peers.get_mut(id).copies.detach(number);
         }
     }
 
-    /// A record names memory of which nothing was heard yet: it was handed over before that record was written, so it is in a socket.
+    /// A record names memory that is not mapped. Either it was given up for others; or nothing was heard of it yet: it was handed over before that record was
+    /// written, so it is in a socket.
     #[cold]
     pub(super) fn look_for_loan(&mut self, out: &mut Out<'_>, id: PeerId, number: u32) {
+        let copies = &mut self.peers.get_mut(id).copies;
+        if copies.knows(number) && !copies.is_ready(number) {
+            if copies.attach(number) {
+                self.stats.reattached += 1;
+                self.keep_within_budget((id, number));
+            }
+            return;
+        }
         // Many packets that only wake may be before it: a peer that does not know us yet sends one with each record.
         for _ in 0..LOOKS {
             self.heard_from(out, id);

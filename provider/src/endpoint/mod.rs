@@ -59,6 +59,7 @@ use crate::config::Config;
 use crate::config::network::Secret;
 use crate::error::{Error, Result};
 use crate::log::{Log, Seldom};
+use crate::mem::atomic::AtomicU64;
 use crate::mem::pool::Pool;
 use crate::mem::shared::{SharedMem, SharedWord};
 use crate::peer::av::{AddressVector, BoundVector};
@@ -191,6 +192,8 @@ pub struct Endpoint {
     selection: Selection,
     /// The tables for peers on other hosts; a peer knows its own.
     far: Vec<FarTable>,
+    /// Counts uses of what peers lent.
+    uses: Arc<AtomicU64>,
     profiles: Arc<Profiles>,
     terms: Terms,
     peers: Peers,
@@ -213,6 +216,7 @@ impl Endpoint {
         let Surroundings { clock, venue, profiles, absence } = surroundings;
         Endpoint {
             selection: Selection::tuned(&config, record_max(&config), profiles.standing(&config, &log).tuned()),
+            uses: Arc::default(),
             far: network::tables(&config, profiles.standing(&config, &log)),
             profiles,
             terms: Terms::of(&config),

@@ -3,7 +3,10 @@
 
 use super::Endpoint;
 use super::peers::{Contact, Peer, gone};
+use super::rma::not_direct;
+use super::tally::Why;
 use crate::error::{Error, Result};
+use crate::select::model::{Mover, Operation};
 use crate::types::{Addr, MAX_MSG, ProtoId};
 use crate::wire::header::Kind;
 
@@ -49,12 +52,9 @@ impl Endpoint {
         }
         Ok(match what {
             Movement::Message => self.plan_message(peer, len),
-            Movement::Read | Movement::Write => self.plan_memory(peer, what),
-            Movement::Atomic => Plan {
-                how: "one_sided",
-                sizes: (0, MAX_MSG),
-                why: format!("the target's engine carries atomics out when it makes progress{}", state(peer)),
-            },
+            Movement::Read => self.plan_memory(peer, Operation::Read, len),
+            Movement::Write => self.plan_memory(peer, Operation::Write, len),
+            Movement::Atomic => self.plan_memory(peer, Operation::Atomic, len),
         })
     }
 
@@ -89,23 +89,28 @@ impl Endpoint {
         Plan { how: how.name(), sizes, why: format!("{table}{but}{}", state(peer)) }
     }
 
-    fn plan_memory(&self, peer: &Peer, what: Movement) -> Plan {
-        let engine = if what == Movement::Read { "sends the bytes" } else { "places the bytes" };
-        let reason = if self.config.cma != 0 {
-            "FI_RUSTMX_CMA says never"
-        } else if peer.direct.is_refused() {
-            "the kernel does not let this process reach the target's memory"
-        } else if peer.one_sided.is_waiting() {
-            "earlier operations that the target's engine carries out come first"
-        } else if !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
-            let why = format!("the kernel copies, without the target, if it allows that{}", state(peer));
-            return Plan { how: "direct", sizes: (0, MAX_MSG), why };
-        } else {
-            let why = format!("the kernel copies, without the target{}", state(peer));
-            return Plan { how: "direct", sizes: (0, MAX_MSG), why };
+    fn plan_memory(&self, peer: &Peer, operation: Operation, len: usize) -> Plan {
+        let deeds = self.table(peer).deeds();
+        let choice = deeds.choose(operation, len);
+        let row = deeds.rows()[usize::from(choice.row)];
+        let refused = if choice.mover == Mover::Direct { not_direct(peer) } else { None };
+        let engine = match operation {
+            Operation::Read => "sends the bytes",
+            Operation::Write => "places the bytes",
+            _ => "carries atomics out",
         };
-        let why = format!("the target's engine {engine} when it makes progress, since {reason}{}", state(peer));
-        Plan { how: "one_sided", sizes: (0, MAX_MSG), why }
+        let by_target = |since: &str| (Mover::Target, format!("the target's engine {engine} when it makes progress{since}"));
+        let (mover, why) = match refused {
+            Some(Why::Kernel) => by_target(", since the kernel does not let this process reach the target's memory"),
+            Some(Why::Order) => by_target(", since earlier operations that the target's engine carries out come first"),
+            None if choice.mover == Mover::Direct => (Mover::Direct, "the kernel copies, without the target".to_string()),
+            // Nothing went there yet, so the kernel was not asked.
+            Some(_) => (Mover::Direct, "the kernel copies, without the target, if it allows that".to_string()),
+            None if operation == Operation::Atomic => by_target(""),
+            None if self.config.cma != 0 => by_target(", since FI_RUSTMX_CMA says never"),
+            None => by_target(", since the peer is reached by the network"),
+        };
+        Plan { how: mover.name(), sizes: (row.from, row.up_to), why: format!("{why}{}", state(peer)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Remote memory access and atomics: who does it, this endpoint alone or the target's engine; and what peers did to our memory.
 
-use super::peers::{Contact, gone};
-use super::tally::Deed;
+use super::peers::{Contact, Peer, gone};
+use super::tally::Why;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
@@ -11,6 +11,7 @@ use crate::protocol::direct::{Outcome, Transfer};
 use crate::protocol::one_sided::MAX_PLACES;
 use crate::region::table::Locator;
 use crate::request::{Aside, Payload, SendReq, Special, Task};
+use crate::select::model::{Mover, Operation};
 use crate::transport::Door;
 use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 use crate::wire::order::{self, Order};
@@ -57,6 +58,29 @@ pub struct AtomicArgs<'a> {
     pub inject: bool,
 }
 
+/// What became of a read or a write.
+enum Moved {
+    /// The bytes are there. Whether the target wants to be told.
+    Done(bool),
+    /// It is wrong.
+    Failed(Error),
+    /// The target's engine does it, as the table says.
+    ByTarget,
+    /// The same, although it was to be direct.
+    NotPossible(Why),
+}
+
+/// Why the kernel is not asked now to move bytes to or from a peer, as far as the peer's state tells.
+pub(super) fn not_direct(peer: &Peer) -> Option<Why> {
+    match peer.contact {
+        _ if peer.direct.is_refused() => Some(Why::Kernel),
+        // What was asked of the target's engine comes first.
+        _ if peer.one_sided.is_waiting() => Some(Why::Order),
+        Contact::Dialing { .. } | Contact::Greeted => None,
+        _ => Some(Why::Early),
+    }
+}
+
 fn remote_len(places: &[RemoteSeg]) -> usize {
     places.iter().fold(0, |n: usize, p| n.saturating_add(p.len))
 }
@@ -93,10 +117,12 @@ impl Endpoint {
         let id = self.one_sided_peer(out, args.to, flags)?;
         let way = if args.write { CompFlags::WRITE } else { CompFlags::READ };
         let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way, aside);
-        match self.directly(id, args) {
-            Outcome::Done(wants) => {
-                let deed = if args.write { Deed::WriteDirect } else { Deed::ReadDirect };
-                self.peers.get_mut(id).tally.deed(deed, len);
+        let operation = if args.write { Operation::Write } else { Operation::Read };
+        let choice = self.table(self.peers.get(id)).deeds().choose(operation, len);
+        let moved = if choice.mover == Mover::Direct { self.directly(id, args) } else { Moved::ByTarget };
+        match moved {
+            Moved::Done(wants) => {
+                self.peers.get_mut(id).tally.deed(choice.row, len);
                 if wants || args.data.is_some() {
                     let task = Task::Event(args.write, args.data);
                     self.peers.get_mut(id).one_sided.start(task, args.places, req);
@@ -104,14 +130,17 @@ impl Endpoint {
                 }
                 self.report.sent(out, &req);
             }
-            Outcome::Failed(why) => {
+            Moved::Failed(why) => {
                 let what = if args.write { "write to" } else { "read from" };
                 self.log.info(|| format!("a {what} {} at {:x?}: {why}", self.peers.get(id).name, args.places));
                 self.one_sided_failed(out, id, &req, why);
             }
-            Outcome::NotPossible => {
-                let deed = if args.write { Deed::WriteByEngine } else { Deed::ReadByEngine };
-                self.peers.get_mut(id).tally.deed(deed, len);
+            Moved::ByTarget | Moved::NotPossible(_) => {
+                let tally = &mut self.peers.get_mut(id).tally;
+                match moved {
+                    Moved::NotPossible(why) => tally.deed_handed(choice.row, why, len),
+                    _ => tally.deed(choice.row, len),
+                }
                 let task = match (args.write, inject) {
                     (true, true) => Task::Put(Payload::Own(copied(args.iov, len)), args.data),
                     (true, false) => Task::Put(Payload::Lent(args.iov.into()), args.data),
@@ -156,7 +185,9 @@ impl Endpoint {
         let ours = if operands { copied(args.operands, len) } else { Vec::new() };
         let theirs = if compares { copied(args.comparands, len) } else { Vec::new() };
         let to = UserIov::from(if results { args.results } else { &[] });
-        self.peers.get_mut(id).tally.deed(Deed::Atomic, len);
+        // One executor for each region: the table has no other mover.
+        let row = self.table(self.peers.get(id)).deeds().choose(Operation::Atomic, len).row;
+        self.peers.get_mut(id).tally.deed(row, len);
         self.peers.get_mut(id).one_sided.start(Task::Atomic(args.order, ours, theirs, to), args.places, req);
         self.push(out, id);
         Ok(())
@@ -202,16 +233,13 @@ impl Endpoint {
             && peer.await_contact.is_empty()
     }
 
-    fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Outcome {
-        if self.config.cma != 0 {
-            return Outcome::NotPossible;
-        }
+    /// Moves the bytes by the kernel, without the target.
+    fn directly(&mut self, id: PeerId, args: &RmaArgs<'_>) -> Moved {
         let peer = self.peers.get_mut(id);
-        // What was asked of the target's engine comes first.
-        if peer.one_sided.is_waiting() || !matches!(peer.contact, Contact::Dialing { .. } | Contact::Greeted) {
-            return Outcome::NotPossible;
+        if let Some(why) = not_direct(peer) {
+            return Moved::NotPossible(why);
         }
-        let Some(target) = target(self.door.as_deref(), peer.pid, &peer.name) else { return Outcome::NotPossible };
+        let Some(target) = target(self.door.as_deref(), peer.pid, &peer.name) else { return Moved::NotPossible(Why::Unknown) };
         let before = peer.direct.is_refused();
         let outcome = peer.direct.transfer(target, &Transfer { write: args.write, iov: args.iov, places: args.places });
         if peer.direct.is_refused() && !before {
@@ -220,7 +248,11 @@ impl Endpoint {
             self.log.info(|| format!("{why}: the engine of {name} will do reads and writes"));
             self.peers.get_mut(id).refusal.get_or_insert(why);
         }
-        outcome
+        match outcome {
+            Outcome::Done(wants) => Moved::Done(wants),
+            Outcome::Failed(why) => Moved::Failed(why),
+            Outcome::NotPossible => Moved::NotPossible(Why::Kernel),
+        }
     }
 
     #[cold]

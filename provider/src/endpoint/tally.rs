@@ -1,6 +1,8 @@
 //! What went which way to one peer: for each row of the select table how many messages and bytes, and what of that could not go as the
 //! table says. The counters of an endpoint ([`Stats`]) are sums of these, so a message costs two additions.
 
+use crate::select::model::{Mover, Operation};
+use crate::select::one_sided::MOST_DEEDS;
 use crate::select::{MAX_ROWS, Selection};
 use crate::stats::Stats;
 use crate::transport::NotLendable;
@@ -50,6 +52,8 @@ pub(super) enum Why {
     AtOnce,
     /// The receiver could not map what was lent to it.
     Unmapped,
+    /// What the target's engine was asked for before comes first.
+    Order,
 }
 
 /// Why a message was not lent although it is long enough.
@@ -105,19 +109,12 @@ pub(super) struct Turned {
     pub tally: Tally,
 }
 
-/// Reads, writes and atomics, by who did them.
+/// Reads or writes of one row that the target's engine was asked for, although they were to be direct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    ReadDirect,
-    ReadByEngine,
-    WriteDirect,
-    WriteByEngine,
-    Atomic,
-}
-
-impl Deed {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Deed; 5] = [Deed::ReadDirect, Deed::ReadByEngine, Deed::WriteDirect, Deed::WriteByEngine, Deed::Atomic];
+pub(super) struct Handed {
+    pub row: u8,
+    pub why: Why,
+    pub tally: Tally,
 }
 
 /// What went to one peer.
@@ -129,7 +126,9 @@ pub(super) struct Tallies {
     missed: Vec<Missed>,
     /// Why the message that is being started is not lent.
     unlent: Option<Unlent>,
-    deeds: [Tally; Deed::ALL.len()],
+    /// Reads, writes and atomics, by the row that they were to go by, and what of that went otherwise.
+    deeds: [Tally; MOST_DEEDS],
+    handed: Vec<Handed>,
     /// Offers that came back: bytes of the message, whether it lay in memory that was lent, and why.
     returned: Vec<(usize, bool, Back)>,
 }
@@ -204,14 +203,36 @@ impl Tallies {
         any
     }
 
-    /// A read, a write or an atomic was started.
-    pub fn deed(&mut self, deed: Deed, len: usize) {
-        self.deeds[deed as usize].add(len);
+    /// A read, a write or an atomic was started, as its row says.
+    #[inline]
+    pub fn deed(&mut self, row: u8, len: usize) {
+        self.deeds[usize::from(row) % MOST_DEEDS].add(len);
     }
 
-    /// How often, and bytes.
-    pub fn of_deed(&self, deed: Deed) -> Tally {
-        self.deeds[deed as usize]
+    /// One that was to be direct was handed to the target's engine.
+    #[cold]
+    pub fn deed_handed(&mut self, row: u8, why: Why, len: usize) {
+        self.deed(row, len);
+        match self.handed.iter_mut().find(|h| (h.row, h.why) == (row, why)) {
+            Some(handed) => handed.tally.add(len),
+            None => self.handed.push(Handed { row, why, tally: Tally { count: 1, bytes: len as u64 } }),
+        }
+    }
+
+    /// What went as a row says.
+    pub fn of_deed(&self, row: usize) -> Tally {
+        self.deeds[row].minus(self.of_handed(row))
+    }
+
+    /// What should have, and was handed over.
+    pub fn of_handed(&self, row: usize) -> Tally {
+        let these = self.handed.iter().filter(|h| usize::from(h.row) == row);
+        these.fold(Tally::default(), |sum, h| sum.plus(h.tally))
+    }
+
+    /// Of all rows.
+    pub fn handed(&self) -> &[Handed] {
+        &self.handed
     }
 
     /// What went as a row says.
@@ -240,10 +261,15 @@ impl Tallies {
             stats.add_sent(t.to, t.tally.count);
             stats.window_full += if t.why == Why::Window { t.tally.count } else { 0 };
         }
-        let done = |deed: Deed| self.of_deed(deed).count;
-        stats.direct += done(Deed::ReadDirect) + done(Deed::WriteDirect);
-        stats.one_sided += done(Deed::ReadByEngine) + done(Deed::WriteByEngine);
-        stats.atomics += done(Deed::Atomic);
+        for (at, row) in selection.deeds().rows().iter().enumerate() {
+            let counter = match (row.operation, row.mover) {
+                (Operation::Atomic, _) => &mut stats.atomics,
+                (_, Mover::Direct) => &mut stats.direct,
+                (_, Mover::Target) => &mut stats.one_sided,
+            };
+            *counter += self.of_deed(at).count;
+            stats.one_sided += self.of_handed(at).count;
+        }
     }
 }
 
@@ -265,11 +291,16 @@ mod tests {
         t.turn(eager, ProtoId::Stream, Why::Window, 3000);
         t.came_back(1 << 20, false, Back::Forbidden);
         assert!(t.has_returned() && t.take_returned(&selection) && !t.has_returned());
-        t.deed(Deed::WriteByEngine, 5);
+        let deed = |operation| selection.deeds().choose(operation, 5).row;
+        t.deed_handed(deed(Operation::Write), Why::Kernel, 5);
+        t.deed(deed(Operation::Write), 5);
+        t.deed(deed(Operation::Write), 6);
+        t.deed(deed(Operation::Atomic), 8);
         let mut stats = Stats::default();
         t.add_to(&mut stats, &selection);
         assert_eq!((stats.sent, stats.inline, stats.eager, stats.stream, stats.syscall), (6, 1, 1, 3, 1));
-        assert_eq!((stats.window_full, stats.one_sided, stats.direct), (1, 1, 0));
+        assert_eq!((stats.window_full, stats.one_sided, stats.direct, stats.atomics), (1, 1, 2, 1));
+        assert_eq!(t.of_deed(usize::from(deed(Operation::Write))), Tally { count: 2, bytes: 11 });
         assert_eq!(t.of_row(usize::from(eager)), Tally { count: 1, bytes: 3000 });
         assert_eq!(t.turned().len(), 2);
         t.turn(eager, ProtoId::Stream, Why::Ring, 2000);

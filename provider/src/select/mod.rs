@@ -12,6 +12,7 @@
 //! | `worth.rs` | from when on both copy |
 //! | `habit.rs` | of lent memory, where the better way depends on who has the source in his cache |
 //! | `here.rs` | what messages within this host cost, to be told |
+//! | `one_sided.rs` | who carries out reads, writes and atomics of a peer's memory |
 //! | `network.rs` | the same for peers on other hosts: a table for each link |
 //! | `engines.rs` | which copy engines are used |
 //! | `profile.rs` | the file that keeps measured points, and why one is not used |
@@ -25,6 +26,7 @@ mod here;
 pub mod lessons;
 pub mod model;
 pub mod network;
+pub mod one_sided;
 mod plan;
 pub mod profile;
 mod table;
@@ -41,6 +43,7 @@ use crate::sys::cpu;
 use crate::types::{MAX_MSG, ProtoId};
 use crate::wire::header::{Header, Kind};
 use model::{Case, Memory, Model, PeerClass, Source};
+use one_sided::Deeds;
 use std::fmt;
 use std::ops::Range;
 
@@ -152,6 +155,7 @@ pub struct Selection {
     worth: Worth,
     /// Sizes in lent memory of which a habit decides.
     by_habit: Range<usize>,
+    deeds: Deeds,
 }
 
 /// Most payload that one record may carry, for a configured ring size.
@@ -207,7 +211,13 @@ impl Selection {
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
         let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
         let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
-        Selection { inline_below, lent_from, rows, plain, worth, by_habit }
+        Selection { inline_below, lent_from, rows, plain, worth, by_habit, deeds: Deeds::new(config, peers) }
+    }
+
+    /// Who carries out what is no message.
+    #[inline]
+    pub fn deeds(&self) -> &Deeds {
+        &self.deeds
     }
 
     /// Sizes of messages in lent memory of which a peer's habit ([`habit::Habits`]) is asked before the row counts.

@@ -37,6 +37,19 @@ words! {
     Operation {
         /// A message.
         Send = "send",
+        /// Bytes are read from a peer's memory.
+        Read = "read",
+        /// Bytes are written to a peer's memory.
+        Write = "write",
+        /// Values are combined with a peer's memory.
+        Atomic = "atomic",
+    }
+    /// Who carries out an operation that is no message.
+    Mover {
+        /// The initiator, by the kernel.
+        Direct = "direct",
+        /// The target's engine, which is asked by records.
+        Target = "one_sided",
     }
     /// To whom.
     PeerClass {
@@ -188,10 +201,15 @@ pub struct Mean {
     pub noise: f64,
 }
 
+/// What a curve of operations that are no messages is about: what is done, to whom, and by whom.
+pub type DeedAbout = (Operation, PeerClass, Mover);
+
 /// All curves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     curves: Vec<(About, Curve)>,
+    /// Of operations that are no messages: told, and nothing is chosen by them (`one_sided.rs`).
+    deeds: Vec<(DeedAbout, Curve)>,
 }
 
 /// Most curves of a model.
@@ -213,7 +231,31 @@ impl Model {
         Ok(())
     }
 
-    /// All of them, in the order in which they came.
+    /// Adds a curve of an operation that is no message.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_deed(&mut self, about: DeedAbout, curve: Curve) -> Result<(), String> {
+        let (operation, _, mover) = about;
+        if self.deeds.iter().any(|(a, _)| *a == about) {
+            return Err(format!("{} by {} is there twice", operation.name(), mover.name()));
+        }
+        // There are no more words than that.
+        self.deeds.push((about, curve));
+        Ok(())
+    }
+
+    /// What was measured of an operation that is no message.
+    pub fn deed(&self, operation: Operation, peer: PeerClass, mover: Mover) -> Option<&Curve> {
+        self.deeds.iter().find(|(a, _)| *a == (operation, peer, mover)).map(|(_, c)| c)
+    }
+
+    /// All of these.
+    pub fn deeds(&self) -> &[(DeedAbout, Curve)] {
+        &self.deeds
+    }
+
+    /// All of messages, in the order in which they came.
     pub fn curves(&self) -> &[(About, Curve)] {
         &self.curves
     }

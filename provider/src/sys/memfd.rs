@@ -136,6 +136,40 @@ pub fn attach_sparse(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> 
     Ok(mapping)
 }
 
+/// A page of a file by which `len` bytes of it can be mapped at any time, without a descriptor.
+#[derive(Debug)]
+pub struct Anchor {
+    page: Arc<Mapping>,
+    len: usize,
+}
+
+/// [`attach_sparse`], later and as often as wanted.
+pub fn anchor(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Anchor, Errno> {
+    const PAGE: usize = 4096;
+    let fd = fd.as_fd();
+    if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > check(fd).unwrap_or(0)) {
+        return Err(Errno::INVAL);
+    }
+    Ok(Anchor { page: attach_sparse(fd, offset, len.min(PAGE), writable)?, len })
+}
+
+impl Anchor {
+    /// Bytes that it stands for.
+    pub fn bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Maps them.
+    pub fn attach(&self) -> Result<Arc<Mapping>, Errno> {
+        let Mapping { base, writable, .. } = *self.page;
+        // SAFETY: an old size of nothing leaves the page as it is, and makes another mapping of the same file, from the same byte on, at an address of the kernel's
+        // choice (mremap(2)). The file is so long, and cannot become shorter: `anchor` checked that. The new mapping is as little locked or inherited as the page.
+        let p = unsafe { rustix::mm::mremap(base.as_ptr().cast(), 0, self.len, rustix::mm::MremapFlags::MAYMOVE) }?;
+        let base = NonNull::new(p.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Arc::new(Mapping { base, len: self.len, writable }))
+    }
+}
+
 /// Bytes that a file has and cannot lose.
 fn check(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // Huge pages of their own file system can run out, and then a hole in such a file is a SIGBUS here.
@@ -232,6 +266,32 @@ mod tests {
         let loose = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
         rustix::fs::ftruncate(&loose, 4096).expect("size");
         assert_eq!(attach_sparse(&loose, 0, 4096, false).expect_err("unsealed"), Errno::INVAL);
+    }
+
+    #[test]
+    fn an_anchor_maps_again_and_again_without_a_descriptor() {
+        let (fd, mine) = create("test", 5 * 4096, false).expect("memfd");
+        let mine = SharedMem::new(mine);
+        let anchor = anchor(&fd, 4096, 4 * 4096, true).expect("anchor");
+        drop(fd);
+        for round in 0..3u64 {
+            (1..5).for_each(|page| mine.word(page * 512).store(100 * round + page as u64, Ordering::Relaxed));
+            let all = SharedMem::new(anchor.attach().expect("again"));
+            assert_eq!((all.bytes(), all.is_writable()), (4 * 4096, true));
+            assert!((0..4).all(|page| all.word(page * 512).load(Ordering::Relaxed) == 100 * round + page as u64 + 1));
+            all.word(8).store(round, Ordering::Relaxed);
+            assert_eq!(mine.word(512 + 8).load(Ordering::Relaxed), round);
+        }
+        let twice = [anchor.attach().expect("one"), anchor.attach().expect("two")];
+        assert_ne!(twice[0].base, twice[1].base);
+        // As every mapping of ours: a child does not have it.
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+        let flags = maps.lines().skip_while(|l| !l.starts_with(&format!("{:x}-", twice[0].base.as_ptr() as usize)));
+        assert!(flags.clone().find_map(|l| l.strip_prefix("VmFlags:")).is_some_and(|f| f.split_whitespace().any(|f| f == "dc")));
+        let (fd, _) = create("test", 8192, false).expect("memfd");
+        for (offset, len) in [(0u64, 3 * 4096), (4096, 8192), (0, 0), (u64::MAX - 4095, 8192)] {
+            assert_eq!(super::anchor(&fd, offset, len, false).expect_err("no part"), Errno::INVAL, "{offset} {len}");
+        }
     }
 
     #[test]

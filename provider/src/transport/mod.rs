@@ -251,6 +251,11 @@ pub trait Door: Send {
         None
     }
 
+    /// Of how much of this process's memory something is kept, in mappings and bytes.
+    fn kept(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
     /// What hands that memory over; `None`: it cannot be handed over now.
     fn lend(&mut self, _memory: &Lendable, _writable: bool) -> Option<Handed> {
         None
@@ -345,6 +350,35 @@ pub enum Handed {
     Own(SharedMem),
 }
 
+/// Memory that a peer lends, which can be mapped at any time, as often as wanted.
+pub enum Anchor {
+    /// A part of a file.
+    File(memfd::Anchor),
+    /// Memory of this process.
+    Own(SharedMem),
+}
+
+impl Anchor {
+    /// Its bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Anchor::File(file) => file.bytes(),
+            Anchor::Own(mem) => mem.bytes(),
+        }
+    }
+
+    /// Maps it.
+    ///
+    /// # Errors
+    /// What mremap(2) says: there are no addresses left, or too many mappings.
+    pub fn attach(&self) -> Result<SharedMem, Errno> {
+        match self {
+            Anchor::File(file) => Ok(SharedMem::new(file.attach()?)),
+            Anchor::Own(mem) => Ok(mem.clone()),
+        }
+    }
+}
+
 impl Handed {
     /// Maps a peer's segment, for reading only (`open`: as [`segment::attach`] says).
     ///
@@ -358,17 +392,17 @@ impl Handed {
         }
     }
 
-    /// Maps what a peer lends: `length` bytes from `offset` on.
+    /// What a peer lends, to be mapped: `length` bytes from `offset` on.
     ///
     /// # Errors
     /// `EINVAL` if it is not a sound file, or shorter; what mmap(2) says.
-    pub fn loan(&self, offset: u64, length: usize, writable: bool) -> Result<SharedMem, Errno> {
+    pub fn loan(&self, offset: u64, length: usize, writable: bool) -> Result<Anchor, Errno> {
         match self {
-            Handed::Descriptor(fd) => Ok(SharedMem::new(memfd::attach_sparse(fd, offset, length, writable)?)),
+            Handed::Descriptor(fd) => Ok(Anchor::File(memfd::anchor(fd, offset, length, writable)?)),
             Handed::Own(mem) => {
                 let start =
                     usize::try_from(offset).ok().filter(|start| start.checked_add(length).is_some_and(|end| end <= mem.bytes()));
-                Ok(mem.slice(start.ok_or(Errno::INVAL)?, length))
+                Ok(Anchor::Own(mem.slice(start.ok_or(Errno::INVAL)?, length)))
             }
         }
     }

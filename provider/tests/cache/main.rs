@@ -27,7 +27,7 @@ fn role() {
     let _dog = watchdog("cache role", 150);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [part, oversight, amount] = words[..] else { panic!("no such role: {words:?}") };
-    let oversight = if oversight == "blind" { Oversight::Blind } else { Oversight::Monitored };
+    let oversight = if oversight == "blind" { Oversight::Blind } else { Oversight::Tireless };
     let amount: usize = amount.parse().expect("a number");
     let exports = Exports::new(BUDGET, oversight);
     assert_eq!(exports.refusal(), None);
@@ -83,6 +83,7 @@ fn run(part: &str, oversight: &str, amount: usize, how: &How) -> u64 {
             ("look-ups where another thread unmaps and this one maps", count("hits") - count("unsettled"), count("stale_settled"))
         }
     };
+    assert!(checked > 0, "nothing was checked: {counts}");
     process::tell_counts(what, how.preload.as_deref(), oversight != "blind", [amount as u64, checked, wrong]);
     stale.expect("a number")
 }

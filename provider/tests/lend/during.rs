@@ -90,7 +90,7 @@ impl Change {
 /// Messages that came with wrong bytes: those during which memory was changed, and those after it.
 fn torture(change: Change, oversight: Oversight) -> (usize, usize) {
     let config = || Config { lend: 1, ..forced() };
-    let (mut a, mut b) = (node(config(), oversight), node(config(), Oversight::Monitored));
+    let (mut a, mut b) = (node(config(), oversight), node(config(), Oversight::Tireless));
     acquaint(&mut a, &mut b);
     let to_b = a.knows(&b);
     let (mut during, mut after, mut into) = (0, 0, vec![0; N]);
@@ -145,7 +145,7 @@ fn part() {
     let Some(words) = role() else { return };
     let _dog = watchdog("during", 120);
     let change = *ALL.iter().find(|c| c.name() == words[0]).expect("a change");
-    let (during, after) = torture(change, if words[1] == "blind" { Oversight::Blind } else { Oversight::Monitored });
+    let (during, after) = torture(change, if words[1] == "blind" { Oversight::Blind } else { Oversight::Tireless });
     say(&format!("{during} {after}"));
 }
 

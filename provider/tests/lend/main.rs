@@ -44,7 +44,7 @@ fn node(config: Config, oversight: Oversight) -> Node {
 
 /// A pair that has answered each other.
 fn pair(a: Config, b: Config) -> (Node, Node) {
-    let (mut a, mut b) = (node(a, Oversight::Monitored), node(b, Oversight::Monitored));
+    let (mut a, mut b) = (node(a, Oversight::Tireless), node(b, Oversight::Tireless));
     acquaint(&mut a, &mut b);
     (a, b)
 }

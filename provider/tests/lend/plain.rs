@@ -303,13 +303,63 @@ fn what_is_unmapped_is_recalled() {
     });
 }
 
+/// Of what peers lend no more is mapped than may be: what was not used for longest is given up, and mapped again when a message names it.
+#[test]
+fn what_is_not_used_is_given_up_and_attached_again() {
+    let _dog = watchdog("given_up", 180);
+    alone("plain::what_is_not_used_is_given_up_and_attached_again", || {
+        let few = Config { cache_count: 2, ..forced() };
+        let (mut a, mut b) = pair(forced(), few);
+        let mut c = node(forced(), Oversight::Tireless);
+        acquaint(&mut c, &mut b);
+        let files: Vec<OwnedFd> = (0..5).map(|_| space::memfd(true)).collect();
+        let places: Vec<usize> = files.iter().enumerate().map(|(i, fd)| at(40 * i, 30, (fd, 0))).collect();
+        let mut into = vec![0; N];
+        // Two peers that lend: the budget is for both.
+        let turn = |n: usize| if n % 5 < 3 { 0 } else { 1 };
+        for (n, here) in places.iter().enumerate() {
+            until_mapped([&mut a, &mut c][turn(n)], &mut b, *here, &mut into);
+        }
+        assert_eq!((b.stats().evicted, b.stats().reattached), (3, 0));
+        assert_eq!(mappings(), 5 + 5 + 2, "ours, a page of each, and two");
+        for (n, here) in places.iter().cycle().take(50).enumerate() {
+            let before = [a.stats().mapped, c.stats().mapped];
+            message([&mut a, &mut c][turn(n)], &mut b, *here, &mut into, n);
+            let went = [a.stats().mapped - before[0], c.stats().mapped - before[1]];
+            assert_eq!(went.iter().sum::<u64>(), 1, "{n}: {went:?}");
+            assert_eq!(mappings(), 5 + 5 + 2);
+        }
+        let stats = b.stats();
+        assert_eq!((stats.reattached, stats.evicted, stats.declined), (50, 53, 0), "in turn each time another one");
+        let told = b.domain.ep_history(b.ep, Telling::Used).expect("told");
+        let line = told.lines().find(|line| line.contains("cache: ")).expect("a line");
+        assert!(
+            line.contains("2 mappings of peers' memory")
+                && line.contains("53 of peers' were given up for others, 50 attached again"),
+            "{line}"
+        );
+        // What is used again and again stays.
+        for n in 0..10 {
+            message(&mut a, &mut b, places[n % 2], &mut into, n);
+        }
+        assert_eq!(b.stats().reattached, 52);
+        // What ends is let go of, mapped or not.
+        places.iter().for_each(|here| space::unmap(*here, 30));
+        let until = Deadline::new(10);
+        while mappings() > 0 {
+            [&mut a, &mut b, &mut c].into_iter().for_each(|node| node.quiet(1));
+            until.check(|| format!("{} mappings are left", mappings()));
+        }
+    });
+}
+
 /// Every peer that maps it is told, whose ring is full as soon as there is room.
 #[test]
 fn all_who_map_it_are_told() {
     let _dog = watchdog("all_told", 180);
     alone("plain::all_who_map_it_are_told", || {
         let (mut a, mut b) = pair(forced(), forced());
-        let mut c = node(forced(), Oversight::Monitored);
+        let mut c = node(forced(), Oversight::Tireless);
         acquaint(&mut a, &mut c);
         // More than there is room for behind messages in a full ring.
         let files: Vec<OwnedFd> = (0..rustmx::wire::loan::MOST).map(|_| space::memfd(true)).collect();
@@ -319,7 +369,7 @@ fn all_who_map_it_are_told() {
             until_mapped(&mut a, &mut b, *here, &mut into);
             until_mapped(&mut a, &mut c, *here, &mut into);
         }
-        assert_eq!(mappings(), 3 * files.len(), "ours and two peers'");
+        assert_eq!(mappings(), 5 * files.len(), "ours, and two peers': all of it, and a page to map it again by");
         let (to_b, mut sent) = (a.knows(&b), 0);
         while a.stats().ring_full == 0 {
             a.send(Msg::new(to_b, 6), &mut [7; 8]).expect("send");
@@ -327,14 +377,14 @@ fn all_who_map_it_are_told() {
         }
         places.iter().for_each(|here| space::unmap(*here, 1));
         let until = Deadline::new(20);
-        while mappings() > files.len() {
+        while mappings() > 2 * files.len() {
             a.domain.progress();
             c.quiet(1);
             until.check(|| format!("{} mappings are left", mappings()));
         }
         // Nothing was taken from that ring yet.
         (0..100).for_each(|_| a.domain.progress());
-        assert_eq!(mappings(), files.len(), "those of one who was not told");
+        assert_eq!(mappings(), 2 * files.len(), "those of one who was not told");
         let mut little = vec![[0; 8]; sent];
         little.iter_mut().for_each(|into| b.recv(Want::tag(6), into).expect("recv"));
         let got = run(&mut [&mut a, &mut b], &[sent, sent]);

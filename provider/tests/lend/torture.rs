@@ -101,7 +101,7 @@ fn config(lend: u64) -> Config {
 }
 
 fn oversight(word: &str) -> Oversight {
-    if word == "blind" { Oversight::Blind } else { Oversight::Monitored }
+    if word == "blind" { Oversight::Blind } else { Oversight::Tireless }
 }
 
 fn send(rounds: usize, seed: u64, lend: u64, watched: &str, to: &str) {

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod refusals;
+mod told;
 
 use common::{Deadline, Event, Node, Rng, attr, by_network_only, pattern, seg, watchdog};
 use rustmx::region::execute;

@@ -120,6 +120,7 @@ pub fn config(rng: &mut Rng) -> Config {
         share_worth: rng.pick(&[0, 4_000]),
         cma: rng.pick(&[0, 0, 0, 1]),
         lend: rng.pick(&[0, 0, 0, 1, 2]),
+        cache_count: rng.pick(&[1, 2, 1024]),
         mapped_min: rng.pick(&[1000, 4 << 10]),
         mapped_share_min: rng.pick(&[16 << 10, 32 << 10]),
         mapped_share_worth: rng.pick(&[0, 0, 4_000]),

@@ -1,36 +1,56 @@
 //! By what means one process copies another's bytes: the kernel, or its own loads and stores where it has mapped what the other lent.
 
 use super::super::Target;
+use crate::cache::attached::Attached;
+use crate::mem::atomic::{AtomicU64, Ordering};
 use crate::mem::engine::Engine;
 use crate::mem::remote::{self, Also, NoAccess, Piece};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::region::table::{LINE_WORDS, Line, Root};
 use crate::sys::clock::Clock;
+use crate::transport::Anchor;
 use crate::wire::loan::MOST;
 use crate::wire::offer::Pieces;
+use rustix::io::Errno;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// Memory of the peer that it lent, mapped here.
+/// Memory of the peer that it lent, mapped here as long as a clone of this lives.
 #[derive(Clone)]
 pub struct Loan {
     memory: SharedMem,
     /// The peer's address of its first byte.
     base: u64,
     writable: bool,
+    /// One for each clone: messages that need it.
+    held: Arc<()>,
+}
+
+/// Memory of the peer that it lent, whether it is mapped here or not.
+pub struct Lent {
+    anchor: Anchor,
+    base: u64,
+    writable: bool,
+}
+
+impl Lent {
+    /// `anchor` stands for what the peer has at `base`.
+    pub fn new(anchor: Anchor, base: u64, writable: bool) -> Lent {
+        Lent { anchor, base, writable }
+    }
+
+    /// Maps it.
+    ///
+    /// # Errors
+    /// As [`Anchor::attach`].
+    pub fn attach(&self) -> Result<Loan, Errno> {
+        let Lent { ref anchor, base, writable } = *self;
+        Ok(Loan { memory: anchor.attach()?, base, writable, held: Arc::default() })
+    }
 }
 
 impl Loan {
-    /// `memory` is what the peer has at `base`.
-    pub fn new(memory: SharedMem, base: u64, writable: bool) -> Loan {
-        Loan { memory, base, writable }
-    }
-
-    /// Bytes of addresses that it takes here.
-    pub fn bytes(&self) -> usize {
-        self.memory.bytes()
-    }
-
     /// Whether its owner lets us write it.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
@@ -159,43 +179,112 @@ impl Target {
 /// Most that one peer may lend, in bytes of addresses; in number, see [`MOST`].
 const MOST_BYTES: usize = 1 << 42;
 
+/// What the peer lent under a number.
+struct Place {
+    number: u32,
+    /// `None`: it could not be mapped.
+    lent: Option<Lent>,
+    /// `None`: it is not mapped at the moment.
+    loan: Option<Loan>,
+    /// When it was used last.
+    used: AtomicU64,
+}
+
 /// What the peer lent, by its numbers.
 #[derive(Default)]
 pub(super) struct Loans {
-    /// `None`: it could not be mapped.
-    list: SmallVec<[(u32, Option<Loan>); 1]>,
+    list: SmallVec<[Place; 1]>,
+    /// Counts uses of what all peers of an endpoint lent.
+    clock: Arc<AtomicU64>,
 }
 
 impl Loans {
     /// Whether `bytes` more may be mapped under a new number.
     pub fn has_room(&self, number: u32, bytes: usize) -> bool {
-        let taken: usize = self.list.iter().filter_map(|(_, loan)| loan.as_ref()).map(Loan::bytes).sum();
+        let taken: usize = self.list.iter().filter_map(|place| place.lent.as_ref()).map(|lent| lent.anchor.bytes()).sum();
         number != 0 && !self.knows(number) && self.list.len() < MOST && bytes <= MOST_BYTES - taken.min(MOST_BYTES)
     }
 
+    /// Uses are counted together with others'.
+    pub fn count_by(&mut self, clock: Arc<AtomicU64>) {
+        self.clock = clock;
+    }
+
+    fn now(&self) -> u64 {
+        // One thread at a time: no lock.
+        let now = self.clock.load(Ordering::Relaxed) + 1;
+        self.clock.store(now, Ordering::Relaxed);
+        now
+    }
+
     /// Remembers what became of a number. Whether there was room for that.
-    pub fn insert(&mut self, number: u32, loan: Option<Loan>) -> bool {
+    pub fn insert(&mut self, number: u32, lent: Option<(Lent, Loan)>) -> bool {
         let new = self.list.len() < MOST && !self.knows(number);
         if new {
-            self.list.push((number, loan));
+            let (lent, loan) = lent.unzip();
+            let used = AtomicU64::new(self.now());
+            self.list.push(Place { number, lent, loan, used });
         }
         new
     }
 
+    fn place(&self, number: u32) -> Option<&Place> {
+        self.list.iter().find(|place| place.number == number)
+    }
+
+    fn place_mut(&mut self, number: u32) -> Option<&mut Place> {
+        self.list.iter_mut().find(|place| place.number == number)
+    }
+
+    /// Whether nothing is to be done before a message that names it is looked at: it is mapped, or cannot be.
+    pub fn is_ready(&self, number: u32) -> bool {
+        self.place(number).is_some_and(|place| place.loan.is_some() || place.lent.is_none())
+    }
+
+    /// Maps again what is not mapped. Whether it is now; if that cannot be, it is not tried again.
+    pub fn attach(&mut self, number: u32) -> bool {
+        let Some(place) = self.place_mut(number) else { return false };
+        if place.loan.is_none() {
+            place.loan = place.lent.as_ref().and_then(|lent| lent.attach().ok());
+        }
+        if place.loan.is_none() {
+            place.lent = None;
+        }
+        place.loan.is_some()
+    }
+
+    /// Unmaps it, for now.
+    pub fn detach(&mut self, number: u32) {
+        if let Some(place) = self.place_mut(number) {
+            place.loan = None;
+        }
+    }
+
+    /// What is mapped.
+    pub fn attached(&self) -> impl Iterator<Item = Attached<u32>> {
+        self.list.iter().filter_map(|place| {
+            let loan = place.loan.as_ref()?;
+            let (bytes, used) = (loan.memory.bytes(), place.used.load(Ordering::Relaxed));
+            Some(Attached { key: place.number, bytes, used, busy: Arc::strong_count(&loan.held) > 1 })
+        })
+    }
+
     /// Forgets a number. Whether it was heard of it.
     pub fn remove(&mut self, number: u32) -> bool {
-        let at = self.list.iter().position(|(n, _)| *n == number);
+        let at = self.list.iter().position(|place| place.number == number);
         at.map(|at| self.list.swap_remove(at)).is_some()
     }
 
     /// Whether it was heard of a number.
     pub fn knows(&self, number: u32) -> bool {
-        self.list.iter().any(|(n, _)| *n == number)
+        self.place(number).is_some()
     }
 
-    /// The memory of this number, if there is any and it is mapped.
+    /// The memory of this number, if there is any and it is mapped. It counts as used.
     pub fn get(&self, number: u32) -> Option<&Loan> {
-        self.list.iter().find(|(n, _)| *n == number).and_then(|(_, loan)| loan.as_ref())
+        let place = self.place(number)?;
+        place.used.store(self.now(), Ordering::Relaxed);
+        place.loan.as_ref()
     }
 }
 
@@ -204,11 +293,44 @@ mod tests {
     use super::*;
     use crate::mem::shared::Heap;
 
+    /// What is given up is mapped again when it is wanted; what a message holds is busy; uses of all are counted together.
+    #[test]
+    fn what_is_lent_comes_and_goes() {
+        let clock = Arc::new(AtomicU64::new(0));
+        let [mut a, mut b] = [Loans::default(), Loans::default()];
+        for loans in [&mut a, &mut b] {
+            loans.count_by(clock.clone());
+            for number in [1, 2] {
+                let lent = Lent::new(Anchor::Own(SharedMem::new(Heap::new(4096))), 0, false);
+                let loan = lent.attach().expect("own");
+                assert!(loans.insert(number, Some((lent, loan))) && loans.is_ready(number));
+            }
+        }
+        assert!(a.insert(3, None) && a.is_ready(3) && a.get(3).is_none() && !a.attach(3), "cannot be mapped");
+        let held = a.get(1).cloned();
+        b.get(1);
+        let all = |a: &Loans, b: &Loans| -> Vec<(u32, bool)> {
+            let mut all: Vec<_> = a.attached().chain(b.attached()).collect();
+            all.sort_by_key(|attached| attached.used);
+            all.iter().map(|attached| (attached.key, attached.busy)).collect()
+        };
+        assert_eq!(all(&a, &b), [(2, false), (2, false), (1, true), (1, false)]);
+        b.detach(1);
+        assert!(!b.is_ready(1) && b.knows(1) && b.get(1).is_none());
+        drop(held);
+        assert_eq!(all(&a, &b), [(2, false), (2, false), (1, false)]);
+        assert!(b.attach(1) && b.is_ready(1) && b.get(1).is_some());
+        assert!(b.remove(1) && !b.knows(1) && !b.attach(1));
+        assert!(a.has_room(9, MOST_BYTES - 2 * 4096) && !a.has_room(9, MOST_BYTES), "what is not mapped counts, too");
+        a.detach(1);
+        assert!(!a.has_room(9, MOST_BYTES - 4096));
+    }
+
     /// Not a byte beside: what lies behind it in the message is perhaps copied already, and the application's again.
     #[test]
     fn a_part_of_a_message_in_pieces() {
         let base = 1 << 20;
-        let loan = Loan::new(SharedMem::new(Heap::new(4096)), base, false);
+        let loan = Lent::new(Anchor::Own(SharedMem::new(Heap::new(4096))), base, false).attach().expect("own");
         let pieces: Vec<Piece> = [(100, 10), (0, 0), (300, 20), (200, 30)].map(|(at, len)| Piece { addr: base + at, len }).into();
         assert!(loan.holds(&pieces));
         let parts = |at, len| {

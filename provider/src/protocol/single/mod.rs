@@ -36,6 +36,8 @@ mod sender;
 use super::{
     Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, bare, envelope_of, flags_of,
 };
+use crate::cache::attached::Attached;
+use crate::mem::atomic::AtomicU64;
 use crate::mem::user::UserIov;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::sys::clock::Clock;
@@ -44,8 +46,8 @@ use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
 use copier::Helping;
-pub use means::Loan;
 use means::{Engines, Loans};
+pub use means::{Lent, Loan};
 use pace::Pace;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
@@ -53,6 +55,7 @@ use sender::Offered;
 pub use sender::{Finished, Told};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Bytes that one side copies in one turn, at least a chunk.
 pub const TURN: usize = 256 << 10;
@@ -244,8 +247,33 @@ impl Copies {
     }
 
     /// The peer has lent memory; `None`: it cannot be mapped here. Whether that is remembered: an honest peer does not lend so much.
-    pub fn lent(&mut self, number: u32, loan: Option<Loan>) -> bool {
-        self.loans.insert(number, loan)
+    pub fn lent(&mut self, number: u32, lent: Option<(Lent, Loan)>) -> bool {
+        self.loans.insert(number, lent)
+    }
+
+    /// Uses of what this peer lent are counted together with those of others.
+    pub fn count_uses_by(&mut self, clock: Arc<AtomicU64>) {
+        self.loans.count_by(clock);
+    }
+
+    /// What is mapped of the memory that the peer lent.
+    pub fn attached(&self) -> impl Iterator<Item = Attached<u32>> {
+        self.loans.attached()
+    }
+
+    /// Maps memory again of which it was heard. Whether it is mapped.
+    pub fn attach(&mut self, number: u32) -> bool {
+        self.loans.attach(number)
+    }
+
+    /// Unmaps memory that no message needs, until one names it.
+    pub fn detach(&mut self, number: u32) {
+        self.loans.detach(number);
+    }
+
+    /// Whether memory of this number is mapped, or cannot be.
+    pub fn is_ready(&self, number: u32) -> bool {
+        self.loans.is_ready(number)
     }
 
     /// Whether it was heard of memory of this number.
@@ -254,15 +282,15 @@ impl Copies {
     }
 
     /// The number of the memory that the record at the head of the ring, an OFFER, an ACCEPT or the end of a loan, names, if nothing was heard
-    /// of it yet.
+    /// of it yet, or it is not mapped and is to be.
     #[inline]
     pub fn news(&self, link: &Link, header: &Header) -> Option<u32> {
         let lent = match header.kind {
             Kind::Accept => Named::of(header.tag).lent,
-            Kind::Done => header.tag as u32,
+            Kind::Done => return Some(header.tag as u32).filter(|lent| *lent != 0 && !self.loans.knows(*lent)),
             _ => Offer::parse(link.body()).map_or(0, |offer| offer.lent),
         };
-        (lent != 0 && !self.loans.knows(lent)).then_some(lent)
+        (lent != 0 && !self.loans.is_ready(lent)).then_some(lent)
     }
 
     /// What the peer lent under a number, which it did, is not lent any more: it is unmapped here, once no message needs it.

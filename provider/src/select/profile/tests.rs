@@ -4,7 +4,7 @@ use super::*;
 use crate::config::force::Way;
 use crate::log::{Log, LogSink};
 use crate::select::model::tests::{about, add, curve};
-use crate::select::model::{About, Case, MOST_CURVES, MOST_POINTS, PeerClass, Source};
+use crate::select::model::{About, Case, MOST_CURVES, MOST_POINTS, Mover, Operation, PeerClass, Source};
 use crate::select::{Origin, Selection};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -66,6 +66,8 @@ proptest! {
             let mut size = 0;
             let points: Vec<_> = steps.iter().map(|&(step, ns, spread)| { size += step; (size, ns, spread) }).collect();
             model.add(about(Way::CARRIERS[at % 7], Source::ALL[at / 7]), curve(&points)).expect("new");
+            let deed = ([Operation::Read, Operation::Write, Operation::Atomic][at % 3], PeerClass::SameHost, Mover::ALL[at % 2]);
+            let _ = model.add_deed(deed, curve(&points));
         }
         let key = Key { machine: Machine { processor, kernel, cores, hypervisor }, settings };
         let written = Profile { key, best, kernel_copies, handover_ns, model, links: Vec::new() };
@@ -110,6 +112,24 @@ fn link(ns: f64) -> Model {
         }
     }
     model
+}
+
+/// Of operations that are no messages a profile knows who moved the bytes; words of a later version are passed over.
+#[test]
+fn reads_and_writes_are_kept_beside_messages() {
+    let mut profile = small();
+    let about = (Operation::Read, PeerClass::SameHost, Mover::Direct);
+    profile.model.add_deed(about, curve(&[(8, 3000.0, 0.1)])).expect("new");
+    assert!(profile.model.add_deed(about, curve(&[(8, 1.0, 0.0)])).expect_err("twice").contains("read by direct is there twice"));
+    let text = profile.to_text();
+    assert_eq!(Profile::parse(&text).as_ref(), Ok(&profile));
+    let later = text.replace("way = \"direct\"", "way = \"by-pigeon\"");
+    assert_eq!(Profile::parse(&later), Ok(small()));
+    // A message does not go by what moves bytes of reads.
+    let wrong = text.replace("operation = \"read\"", "operation = \"send\"");
+    assert_eq!(Profile::parse(&wrong), Ok(small()));
+    let twice = format!("{text}{}", &text[text.rfind("\n[[cost]]").expect("a curve")..]);
+    assert!(Profile::parse(&twice).expect_err("twice").contains("is there twice"));
 }
 
 #[test]

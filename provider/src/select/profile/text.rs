@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::config::force::Way;
 use crate::log::quoted;
 use crate::select::fields::{Fields, number, parse, whole};
-use crate::select::model::{About, Curve, MOST_POINTS, Memory, Model, Operation, PeerClass, Point, Source};
+use crate::select::model::{About, Curve, DeedAbout, MOST_POINTS, Memory, Model, Mover, Operation, PeerClass, Point, Source};
 use crate::sys::machine::Machine;
 use std::fmt::Write;
 use toml::de::DeValue;
@@ -49,9 +49,17 @@ fn list(texts: &[String]) -> String {
 }
 
 fn write_curves(out: &mut String, model: &Model, link: Option<&str>) {
-    for (about, curve) in model.curves() {
-        let _ = writeln!(out, "\n[[cost]]\nway = {}", quoted(about.way.name()));
-        let About { operation, peer, memory, source, way: _ } = about;
+    let messages = model.curves().iter().map(|(about, curve)| {
+        let About { operation, peer, memory, source, way } = *about;
+        ((operation, peer, way.name(), memory, source), curve)
+    });
+    // Of memory and source nothing is told apart there.
+    let deeds = model
+        .deeds()
+        .iter()
+        .map(|((operation, peer, mover), curve)| ((*operation, *peer, mover.name(), Memory::Private, Source::Reused), curve));
+    for ((operation, peer, way, memory, source), curve) in messages.chain(deeds) {
+        let _ = writeln!(out, "\n[[cost]]\nway = {}", quoted(way));
         for (name, word) in
             [("operation", operation.name()), ("peer", peer.name()), ("memory", memory.name()), ("source", source.name())]
         {
@@ -84,10 +92,14 @@ fn profile(root: &Fields) -> Result<Profile, String> {
         let table = cost.as_table().ok_or_else(|| root.wrong("cost", "a list of tables"))?;
         let fields = Fields { of: "[[cost]]", table };
         let curve = Curve::new(points(&fields)?)?;
-        match about(&fields)? {
-            Some(about) if about.peer == PeerClass::Network => of_link(&mut links, fields.text("link")?)?.add(about, curve)?,
-            Some(about) => model.add(about, curve)?,
-            None => {}
+        let Some(measured) = measured(&fields)? else { continue };
+        let model = match measured.peer() {
+            PeerClass::Network => of_link(&mut links, fields.text("link")?)?,
+            PeerClass::SameHost => &mut model,
+        };
+        match measured {
+            Measured::Messages(about) => model.add(about, curve)?,
+            Measured::Deeds(about) => model.add_deed(about, curve)?,
         }
     }
     Ok(Profile { key, best, kernel_copies, handover_ns, model, links })
@@ -129,15 +141,34 @@ fn of_link<'a>(links: &'a mut Vec<(String, Model)>, link: &str) -> Result<&'a mu
     Ok(&mut links[at].1)
 }
 
-fn about(fields: &Fields) -> Result<Option<About>, String> {
+/// What a curve is about.
+enum Measured {
+    Messages(About),
+    Deeds(DeedAbout),
+}
+
+impl Measured {
+    fn peer(&self) -> PeerClass {
+        match self {
+            Measured::Messages(about) => about.peer,
+            Measured::Deeds((_, peer, _)) => *peer,
+        }
+    }
+}
+
+/// `None`: there is a word that this version does not know.
+fn measured(fields: &Fields) -> Result<Option<Measured>, String> {
     let operation = Operation::named(fields.text("operation")?);
     let peer = PeerClass::named(fields.text("peer")?);
     let memory = Memory::named(fields.text("memory")?);
     let source = Source::named(fields.text("source")?);
-    let way = Way::named(fields.text("way")?).filter(|w| Way::CARRIERS.contains(w));
-    let known = (operation, peer, memory, source, way);
-    let (Some(operation), Some(peer), Some(memory), Some(source), Some(way)) = known else { return Ok(None) };
-    Ok(Some(About { operation, peer, memory, source, way }))
+    let way = fields.text("way")?;
+    let (Some(operation), Some(peer), Some(memory), Some(source)) = (operation, peer, memory, source) else { return Ok(None) };
+    if operation != Operation::Send {
+        return Ok(Mover::named(way).map(|mover| Measured::Deeds((operation, peer, mover))));
+    }
+    let way = Way::named(way).filter(|w| Way::CARRIERS.contains(w));
+    Ok(way.map(|way| Measured::Messages(About { operation, peer, memory, source, way })))
 }
 
 fn points(fields: &Fields) -> Result<Vec<Point>, String> {

@@ -16,6 +16,7 @@ use crate::protocol::Streams;
 use crate::region::table::Table;
 use crate::request::Special;
 use crate::shm::segment;
+use crate::transport::Anchor;
 use crate::types::{CompFlags, Level, UserCtx};
 use proptest::prelude::*;
 
@@ -114,9 +115,10 @@ fn lent() -> impl Strategy<Value = Lent> {
 fn lend(from: &mut Side, to: &mut Side, how: Lent) {
     from.arena.lent = how != Lent::No;
     let base = from.arena.memory.as_user(0, 0).address() as u64;
-    let loan = Loan::new(from.arena.memory.clone(), base, how == Lent::ToWrite);
+    let lent = super::Lent::new(Anchor::Own(from.arena.memory.clone()), base, how == Lent::ToWrite);
+    let loan = lent.attach().expect("own");
     if from.arena.lent {
-        assert!(to.copies.may_lend(1, ARENA) && to.copies.lent(1, (how != Lent::Unmapped).then_some(loan)));
+        assert!(to.copies.may_lend(1, ARENA) && to.copies.lent(1, (how != Lent::Unmapped).then_some((lent, loan))));
     }
 }
 
