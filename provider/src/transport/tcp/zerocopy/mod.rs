@@ -9,6 +9,8 @@ mod choice;
 mod desk;
 mod loans;
 #[cfg(test)]
+mod answers_tests;
+#[cfg(test)]
 mod memory_tests;
 mod samples;
 mod tales;
