@@ -161,7 +161,7 @@ fn who_is_given_up_sees_nothing_of_what_is_written_later() {
         prime(&mut outgoing, &stream, &b, &mut memory);
         post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
         outgoing.flush(&stream, false).expect("sent");
-        outgoing.zerocopy.take_back(stream.fd());
+        outgoing.zerocopy.take_back(stream.fd(), &Clock::machine());
         assert!(!outgoing.zerocopy.waits());
         memory.fill(AFTER);
         tcp::finish(stream.fd());
