@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import stacks as over
+import tcp_goals as wanted
 from stacks import PIN, ROOT, UNSTEADY, cell, fail, human, misused, say, table
 
 OUT = ROOT / "target/compare-tcp"
@@ -22,12 +23,13 @@ TESTS = {  # test -> (field of the JSON, unit, is less better, perf's name, size
 
 class Comparison:
     def __init__(self, lab, options):
-        self.lab, self.quick, self.chosen, self.also = lab, options.quick, options.chosen, options.also
+        self.lab, self.quick, self.chosen, self.also, self.longest = lab, options.quick, options.chosen, options.also, options.max
         self.samples = {}  # (place, test) -> provider -> size -> {round: value}
         self.failures, self.handovers = {}, []
 
     def sizes(self, test):
-        return TESTS[test][5 if self.quick else 4]
+        least, most = TESTS[test][5 if self.quick else 4]
+        return least, self.longest if test == "bw" and self.longest else most
 
     def run(self, place, test, provider):
         """One run: {size: figure}, or None and why."""
@@ -84,6 +86,14 @@ class Comparison:
 
     def values(self, place, test, provider, size):
         return self.samples.get((place, test), {}).get(provider, {}).get(size, {})
+
+    def judged(self, link):
+        """What of what rustmx asks of itself is met."""
+        kept = [h for h in self.handovers if h["kept"]]
+        hands = {}
+        for h in kept:
+            hands.setdefault((h["place"], h["test"]), []).extend(h["ns"])
+        return wanted.judged(self.samples, {(h["place"], h["test"]) for h in kept if not h["steady"]}, hands, link)
 
     def ratio(self, place, test, ours, other, size):
         """How many times as good one is as another: the median of the ratios within a round, the least and the most."""
@@ -144,7 +154,15 @@ def show(results):
     print("the most; above 1 is better, also for latency.")
 
 
-def record(results, options):
+def show_goals(goals, link):
+    print("\nGoals: of the other's time in the same round, at the size that decides; the smallest and the largest round. Plain sockets: what part")
+    print("these need; where that is above the goal, too, it is out of reach (limit). Of theirs: how much rustmx does while plain sockets do 1.")
+    if link:
+        print(f"The link leaves {link:.1f} MB/s to who uses TCP over it.")
+    table(wanted.rows(goals, human))
+
+
+def record(results, options, goals, link):
     told = [
         {"place": place, "test": test, "unit": TESTS[test][1], "providers": {
             provider: [{"size": size, "median": statistics.median(rounds.values()), "rounds": list(rounds.values())}
@@ -154,7 +172,7 @@ def record(results, options):
         for (place, test), by_provider in results.samples.items()
     ]
     return over.machine() | {
-        "rounds": options.rounds, "quick": options.quick, "lab": options.lab, "faults": options.fault, "results": told,
+        "goals": goals, "link_mbs": link, "rounds": options.rounds, "quick": options.quick, "lab": options.lab, "faults": options.fault, "results": told,
         "also": {name: {"directory": str(directory), "settings": settings} for name, (directory, settings) in results.also.items()},
         "handovers": results.handovers, "failures": {", ".join(where): why for where, why in results.failures.items()},
     }
@@ -181,11 +199,18 @@ def chosen(words, also):
     return [[name for name in names if name in words] or list(names) for names in kinds]
 
 
+def size(text):
+    """Bytes, with k or m behind."""
+    unit = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:], 1)
+    return int(text[:-1] if unit > 1 else text) * unit
+
+
 def parse():
     parser = over.Arguments()
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--max", type=size)
     parser.add_argument("--also", action="append", default=[])
     parser.add_argument("--lab", default="")
     parser.add_argument("--fault", action="append", default=[])
@@ -194,9 +219,18 @@ def parse():
     options.rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
     if options.rounds < 1:
         misused("--rounds needs a number above 0")
+    if options.max and not 1 << 20 <= options.max <= 32 << 20:
+        misused("--max needs a size from 1m to 32m")
     options.also = dict(another(word) for word in options.also)
     options.chosen = chosen(options.only, options.also)
     return options
+
+
+def limited(options):
+    """What the link leaves, if the laboratory limits it."""
+    words = options.lab.split()
+    mtu = int(words[words.index("--mtu") + 1]) if "--mtu" in words else 1500
+    return wanted.link_of(options.fault, mtu, "IPv6" if "--ipv6-only" in words else "IPv4")
 
 
 def main():
@@ -217,11 +251,14 @@ def main():
         except KeyboardInterrupt:
             say("interrupted: what follows is what was measured until now")
             results.failures["interrupted",] = "interrupted before all rounds were done"
-    text, written = over.write(OUT, record(results, options))
+    link = limited(options)
+    goals = results.judged(link)
+    text, written = over.write(OUT, record(results, options, goals, link))
     if options.json:
         print(text)
     else:
         show(results)
+        show_goals(goals, link)
     say(f"written: target/compare-tcp/{written}")
     return 1 if results.failures else 0
 

@@ -36,7 +36,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
-    scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, mpi-tests/papers and the laboratory's relay" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, ci/compare-tcp.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
     network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
     build) echo "what is shipped: the provider, the heap, the command" ;;
@@ -77,7 +77,7 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
+step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 ci/tcp_goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 # Always these packages, also for some of their tests: with other features of their dependencies for one of them, cargo would
 # compile the engine and its tests again.

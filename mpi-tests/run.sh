@@ -23,7 +23,7 @@
 #   --quick              a short version of everything
 #   --help
 #
-# Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
+# Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads rma
 # finalize finalize_first mappings objects perf imb (perf: the benchmark of that name, every byte verified; imb:
 # Intel's benchmarks, on Intel MPI and MPICH only).
 #
@@ -46,7 +46,7 @@ venvs=$root/target/venv
 built=$root/target/mpi-tests
 
 all_mpis=(ompi4 ompi5 mpich impi)
-all_programs=(pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads
+all_programs=(pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads rma
   finalize finalize_first mappings objects perf imb)
 
 mpis=("${all_mpis[@]}")
@@ -208,7 +208,7 @@ refused_in_time() {
 
 # ---- running ----
 
-# Sets `environment`: what selects the provider under this MPI.
+# Sets `environment`: what selects the provider under this MPI, for a program.
 set_environment() {
   local mpi=$1
   environment=()
@@ -232,6 +232,8 @@ set_environment() {
       fi
       [ "$(id -u)" != 0 ] ||
         environment+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+      # Memory of others is no matter of the pml: it would go by sockets and memory of Open MPI's own.
+      [ "$2 $provider" != "rma rustmx" ] || environment+=(OMPI_MCA_osc=rdma OMPI_MCA_osc_rdma_btls=ofi OMPI_MCA_btl=self,ofi)
       ;;
     mpich)
       # NOLOCAL: else MPICH's own shared memory carries everything on one machine.
@@ -378,12 +380,16 @@ used_rustmx() {
     }' "$1"
 }
 
+# reached LOG PROGRAM: true if memory of others was reached over rustmx, for the program that is about that. Open MPI's endpoints for it
+# are others than those for messages.
+reached() { [ "$2" != rma ] || grep -qE '^rustmx stats:.* (direct|one_sided)=[1-9]' "$1.err"; }
+
 bytes_of_h1() { "${netlab[@]}" traffic h1 | cut -d' ' -f1; }
 
 # crossed BYTES PROGRAM: true if so many bytes on the cable can have been the messages of this program: all hosts have one kernel,
 # and who takes that for one host could hand messages over in memory. Launchers alone send some ten thousand.
 crossed() {
-  case $2 in pingpong | collectives | sendmodes | objects | perf) ;; *) return 0 ;; esac
+  case $2 in pingpong | collectives | sendmodes | objects | perf | rma) ;; *) return 0 ;; esac
   [ -n "$place" ] || [ "$1" -gt 200000 ]
 }
 
@@ -393,7 +399,7 @@ run_one() {
   set_command "$mpi" "$np" "$program"
   [ ${#command[@]} -gt 0 ] || return 0
   [ -z "$versions" ] || command=("$versions/rank" "${command[@]}")
-  set_environment "$mpi"
+  set_environment "$mpi" "$program"
   set_launcher "$mpi" "$np" "$program"
   log=$built/$mpi/logs/$program-np$np${versions:+-versions}
   mkdir -p "$built/$mpi/logs"
@@ -423,6 +429,7 @@ run_one() {
   if [ -z "$why$versions" ] && [ "$provider" = rustmx ]; then
     used_rustmx "$log.err" "$np" >>"$log.log" || why="rustmx was not used by all ranks"
     mapped "$log" "$program" || why="no message went by mapped memory"
+    reached "$log" "$program" || why="no memory of others was reached over rustmx"
   fi
   local line="$mpi np=$np${versions:+ versions=2}$([ "$hosts" = 1 ] || echo " hosts=$hosts") $program $((tenths / 10)).$((tenths % 10))s"
   if [ -z "$why" ]; then

@@ -88,6 +88,11 @@ pub struct Uring {
     late: Vec<u64>,
     patience: Duration,
     flags: i32,
+    /// What the next requests are answered, instead of being handed over, and notices of these.
+    #[cfg(test)]
+    instead: std::collections::VecDeque<Answer>,
+    #[cfg(test)]
+    said: Vec<u64>,
 }
 
 fn errno(why: &io::Error) -> Errno {
@@ -134,7 +139,30 @@ impl Uring {
         ring.submitter().register_probe(&mut probe).map_err(|why| refused(&why))?;
         is_able(probe.is_supported(opcode::SendZc::CODE), ring.params().is_feature_nodrop())?;
         ring.submitter().register_buffers_sparse(slots.into()).map_err(|why| refused(&why))?;
-        Ok(Uring { ring: ManuallyDrop::new(ring), slots, is_stuck: false, late: Vec::new(), patience: PATIENCE, flags: FLAGS })
+        Ok(Uring {
+            ring: ManuallyDrop::new(ring),
+            slots,
+            is_stuck: false,
+            late: Vec::new(),
+            patience: PATIENCE,
+            flags: FLAGS,
+            #[cfg(test)]
+            instead: std::collections::VecDeque::new(),
+            #[cfg(test)]
+            said: Vec::new(),
+        })
+    }
+
+    /// One more request is answered so, as by a kernel that has no memory for it at the moment; a notice that is promised comes with the next that are asked for.
+    #[cfg(test)]
+    pub fn answer_instead(&mut self, answer: Answer) {
+        self.instead.push_back(answer);
+    }
+
+    /// Answers of that kind that were not needed.
+    #[cfg(test)]
+    pub fn unneeded(&self) -> usize {
+        self.instead.len()
     }
 
     /// From now on as with a kernel that answers late: when there is room in the socket.
@@ -173,6 +201,11 @@ impl Uring {
         let none = |why| Answer { sent: Err(why), notice: false };
         if self.is_stuck || memory.len() > i32::MAX as usize {
             return none(Errno::OPNOTSUPP);
+        }
+        #[cfg(test)]
+        if let Some(answer) = self.instead.pop_front() {
+            self.said.extend(answer.notice.then_some(name));
+            return answer;
         }
         let request = opcode::SendZc::new(Fd(fd.as_raw_fd()), memory.address() as *const u8, memory.len() as u32)
             .buf_index(Some(slot))
@@ -220,6 +253,8 @@ impl Uring {
     /// Takes what is there: notices, and the answer to request `name`.
     fn take(&mut self, name: Option<u64>, mut each: impl FnMut(Notice)) -> Option<Answer> {
         let mut answer = None;
+        #[cfg(test)]
+        self.said.drain(..).for_each(|name| each(Notice { name, copied: false }));
         for entry in self.ring.completion() {
             let (of, flags, result) = (entry.user_data(), entry.flags(), entry.result());
             if cqueue::notif(flags) {

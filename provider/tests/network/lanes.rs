@@ -3,7 +3,7 @@
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::flow::{ends, starve};
 use crate::liars::Liar;
-use crate::scene::{Scene, is_hung_up, network, open, place};
+use crate::scene::{Scene, is_hung_up, lending, network, open, place, registering};
 use rustix::net::Shutdown;
 use rustmx::config::network::Secret;
 use rustmx::wire::frame::{Body, Frame};
@@ -169,8 +169,10 @@ fn a_lane_that_is_refused() {
 #[test]
 fn a_lane_that_breaks() {
     let _dog = watchdog("broken lanes", 200);
-    for victim in 1..4 {
-        let mut pair = Pair::new([by(4), by(4)]);
+    // Also while the kernel reads the memory of what they carry.
+    for (victim, lends) in [(1, network()), (2, network()), (3, network()), (1, lending()), (2, lending()), (3, registering())] {
+        let config = || Config { tcp_lanes: 4, ..lends.clone() };
+        let mut pair = Pair::new([config(), config()]);
         while pair.lanes() != [3; 2] {
             assert_eq!(pair.exchange(1 << 20, 2, true, |_| ()), 0);
         }

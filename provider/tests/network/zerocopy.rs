@@ -66,6 +66,12 @@ fn sends_and_overwrites(config: &Config, count: usize, slow: u64, tiny: bool) {
         // Not all of it where this user may pin little.
         assert!(stats.zerocopy > 0, "{stats:?}");
         assert!(stats.zerocopy_copied > 0, "the loopback interface has no network card: {stats:?}");
+        let all: usize = sizes.iter().sum();
+        // More than the first connection carried.
+        assert!(
+            config.tcp_lanes < 2 || stats.striped > 0 && stats.zerocopy > all as u64 - stats.striped,
+            "{all} bytes, {stats:?}"
+        );
     } else {
         assert_eq!((stats.zerocopy, stats.zerocopy_copied), (0, 0));
     }
@@ -83,6 +89,17 @@ fn the_same_with_tiny_buffers() {
     let _dog = watchdog("overwrites_tiny", 240);
     sends_and_overwrites(&lending(), 60, 2, true);
     sends_and_overwrites(&registering(), 60, 2, true);
+}
+
+/// By several connections, of which each says for itself when it is through with a piece.
+#[test]
+fn the_same_by_several_connections() {
+    let _dog = watchdog("overwrites_lanes", 240);
+    for config in [lending(), registering()] {
+        let config = Config { tcp_lanes: 4, ..config };
+        sends_and_overwrites(&config, 100, 20, false);
+        sends_and_overwrites(&config, 30, 2, true);
+    }
 }
 
 /// Memory at an address that mostly stays, whatever is mapped there.

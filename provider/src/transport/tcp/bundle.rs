@@ -13,6 +13,7 @@ use super::outgoing::Outgoing;
 use super::zerocopy::Sums;
 use crate::error::Error;
 use crate::mem::user::UserIov;
+use crate::sys::clock::Clock;
 use crate::sys::{host, tcp};
 use crate::transport::Tale;
 use rustc_hash::FxHashMap;
@@ -264,11 +265,12 @@ impl Bundle {
         found
     }
 
-    /// By how many connections long messages go, and why; nothing if there were none.
+    /// By how many connections long messages go, and why, and what left without a copy by those of them that are ours; nothing if there were none.
     pub fn tell(&self, sums: &mut Sums, link: Option<Arc<str>>) {
         if self.taken == 0 {
             return;
         }
+        self.lanes.iter().for_each(|lane| lane.carrier.add_copies_to(sums));
         let (number, found) = (self.policy.kept(), self.policy.trials() > 0);
         let by = if found { Some(By::Here) } else { self.began_by };
         let why = match self.policy.fixed() {
@@ -282,8 +284,8 @@ impl Bundle {
     }
 
     /// Bytes of memory, and system resources, are given back.
-    fn forget(&mut self) {
-        self.lanes.drain(..).for_each(|lane| lane.carrier.let_go());
+    fn forget(&mut self, clock: &Clock) {
+        self.lanes.drain(..).for_each(|lane| lane.carrier.let_go(clock));
         self.parts.clear();
         self.open.clear();
     }
@@ -405,8 +407,9 @@ impl Connection {
     /// Reads one of its lanes.
     pub(super) fn read_lane(&self, carrier: &Connection, ready: bool) -> Read {
         let mut halves = self.halves.lock();
-        let Halves { bundle, incoming, ended, .. } = &mut *halves;
+        let Halves { bundle, incoming, outgoing, ended, .. } = &mut *halves;
         let Some(bundle) = bundle.as_mut().filter(|_| ended.is_none()) else { return Read::default() };
+        carrier.hear_notices();
         let Some(at) = bundle.lanes.iter().position(|lane| lane.carrier.slot() == carrier.slot()) else { return Read::default() };
         let before = bundle.lanes[at].stand;
         let seen = bundle.lanes[at].read(bundle.token, ready, &mut incoming.expected, |id| incoming.done.push_back(id));
@@ -416,15 +419,16 @@ impl Connection {
         match seen {
             Seen::Some(any) => return Read { any, parked: carrier.has_more(), quiet: false },
             Seen::Failed => {
-                bundle.lanes.remove(at).carrier.let_go();
+                bundle.lanes.remove(at).carrier.let_go(&Clock::machine());
                 bundle.failed();
             }
             Seen::Over => {
                 let lane = bundle.lanes.remove(at);
-                if lane.carrier.posted() > 0 {
+                if !lane.carrier.settle(&mut outgoing.pieces) {
                     ended.get_or_insert(Error::PeerGone);
                 }
-                lane.carrier.let_go();
+                lane.carrier.add_copies_to(&mut self.office().zerocopies.lock());
+                lane.carrier.let_go(&Clock::machine());
             }
             Seen::Broken(why) => _ = ended.get_or_insert(why),
         }
@@ -456,11 +460,16 @@ impl Connection {
         })
     }
 
+    /// Nothing is to be sent any more of what lanes have on loan.
+    pub(super) fn break_off_lanes(&self, halves: &Halves) {
+        halves.bundle.iter().flat_map(|bundle| &bundle.lanes).for_each(|lane| lane.carrier.break_off());
+    }
+
     /// Nothing goes to the other side any more.
-    pub(super) fn forget_lanes(&self, halves: &mut Halves) {
+    pub(super) fn forget_lanes(&self, halves: &mut Halves, clock: &Clock) {
         if let Some(mut bundle) = halves.bundle.take() {
             self.office().tokens.lock().remove(&bundle.token);
-            bundle.forget();
+            bundle.forget(clock);
         }
     }
 

@@ -17,13 +17,15 @@ use super::expected::{By, Expectations};
 use super::outgoing::Outgoing;
 use super::stop::{Stop, came};
 use super::stream::Stream;
-use super::zerocopy::ZeroCopy;
+use super::zerocopy::{Sums, ZeroCopy};
 use crate::error::Error;
 use crate::mem::shared::{Heap, SharedMem};
+use crate::sys::clock::Clock;
 use crate::sys::tcp::{self, Piece};
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::Hello;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zerocopy::IntoBytes;
@@ -263,13 +265,43 @@ impl Connection {
         self.halves.lock().outgoing.posted()
     }
 
+    /// The kernel may have said that it is through with what is on loan.
+    pub(super) fn hear_notices(&self) {
+        self.halves.lock().outgoing.hear(self.stream());
+    }
+
+    /// The other side has gone in good order: of which messages pieces have left, which the first connection takes from now on. Whether that is all
+    /// that was posted, and nothing is on loan.
+    pub(super) fn settle(&self, left: &mut VecDeque<u32>) -> bool {
+        let mut halves = self.halves.lock();
+        halves.outgoing.hear(self.stream());
+        left.append(&mut halves.outgoing.pieces);
+        halves.outgoing.posted() == 0 && !halves.outgoing.zerocopy.waits()
+    }
+
+    /// What left by it without a copy is told to `sums`.
+    pub(super) fn add_copies_to(&self, sums: &mut Sums) {
+        let link = self.link().map(|(_, link)| link.clone());
+        sums.add(&self.halves.lock().outgoing.zerocopy, link.as_ref());
+    }
+
     /// Bytes that have not arrived.
     pub(super) fn flying(&self) -> usize {
         self.posted() + tcp::unacknowledged(self.stream().fd())
     }
 
-    pub(super) fn let_go(&self) {
-        self.halves.lock().outgoing = Outgoing::new(ZeroCopy::never());
+    /// Nothing is to be sent any more of what it has on loan.
+    pub(super) fn break_off(&self) {
+        // A socket that is broken off has no address any more.
+        self.link();
+        self.halves.lock().outgoing.zerocopy.break_off(self.stream().fd());
+    }
+
+    /// Nothing goes by it any more, and the application's memory is its own again.
+    pub(super) fn let_go(&self, clock: &Clock) {
+        let mut halves = self.halves.lock();
+        halves.outgoing.zerocopy.take_back(self.stream().fd(), clock);
+        halves.outgoing = Outgoing::new(ZeroCopy::never());
         tcp::finish(self.stream().fd());
     }
 }

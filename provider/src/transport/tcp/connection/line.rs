@@ -4,6 +4,7 @@ use super::Connection;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::Name;
+use crate::sys::clock::Clock;
 use crate::sys::fork;
 use crate::sys::tcp::{self, Health};
 use crate::sys::wake::Wake;
@@ -104,12 +105,14 @@ impl Line for Connection {
         let mut halves = self.halves.lock();
         halves.ended.get_or_insert(Error::PeerGone);
         halves.unwatched = false;
-        // A socket that is broken off has no address any more.
+        // A socket that is broken off has no address any more. All lanes are, before any is waited for.
         self.link();
-        halves.outgoing.zerocopy.take_back(self.stream.fd());
+        let clock = Clock::machine();
+        self.break_off_lanes(&halves);
+        halves.outgoing.zerocopy.take_back(self.stream.fd(), &clock);
         self.teach(&mut halves, &Health::default());
         self.tell(&halves, &mut self.office.zerocopies.lock());
-        self.forget_lanes(&mut halves);
+        self.forget_lanes(&mut halves, &clock);
         halves.outgoing = Outgoing::new(ZeroCopy::never());
         // What became of guesses is asked for later, too.
         let guesses = halves.incoming.guesses;
@@ -125,7 +128,7 @@ impl Drop for Connection {
         self.hold_up(false);
         if !fork::in_child() {
             self.office.poller.remove(self.stream.fd());
-            self.halves.get_mut().outgoing.zerocopy.take_back(self.stream.fd());
+            self.halves.get_mut().outgoing.zerocopy.take_back(self.stream.fd(), &Clock::machine());
             tcp::finish(self.stream.fd());
         }
     }

@@ -156,8 +156,6 @@ impl Outgoing {
     /// From now on pieces leave by this connection, and nothing else.
     pub fn become_lane(&mut self) {
         self.lane = Some(Lane::Open);
-        // Nobody listens there to what the kernel is through with.
-        self.zerocopy = ZeroCopy::never();
     }
 
     /// Nothing is posted any more: says goodbye when all has left.

@@ -214,6 +214,18 @@ impl Account {
         self.desk.with(|open| open.uring.answer_late());
     }
 
+    /// See [`Uring::answer_instead`].
+    #[cfg(test)]
+    pub fn answer_instead(&self, answer: Answer) {
+        self.desk.with(|open| open.uring.answer_instead(answer));
+    }
+
+    /// See [`Uring::unneeded`].
+    #[cfg(test)]
+    pub fn unneeded(&self) -> usize {
+        self.desk.with(|open| open.uring.unneeded()).unwrap_or(0)
+    }
+
     /// Takes the pages of all slots away, and tells nobody: requests fail.
     #[cfg(test)]
     pub fn empty_all(&self) {

@@ -5,8 +5,12 @@
 //! payload hears that it has left once the kernel is through with every part of it. A connection that is given up is broken
 //! off first ([`ZeroCopy::take_back`]): else its kernel could send later what the application has written meanwhile.
 
+#[cfg(test)]
+mod answers_tests;
 mod choice;
 mod desk;
+#[cfg(test)]
+mod lane_tests;
 mod loans;
 #[cfg(test)]
 mod memory_tests;
@@ -330,17 +334,24 @@ impl ZeroCopy {
         }
     }
 
+    /// The connection is broken off if something is on loan. Whether it is.
+    pub fn break_off(&self, fd: &OwnedFd) -> bool {
+        let lends = self.waits() && !fork::in_child();
+        if lends {
+            zerocopy::break_off(fd);
+        }
+        lends
+    }
+
     /// Nothing of what is lent is read any more when this returns: the connection is broken off, and the kernel says that it is through.
     ///
     /// It throws away at once what waits to be sent, and to be sent again. A network card may still be reading; that is waited for, mostly
-    /// some microseconds, at most [`LET_GO`]. (Only to hang up would not do: the kernel would go on sending what the memory holds *then*.)
-    pub fn take_back(&mut self, fd: &OwnedFd) {
+    /// some microseconds, until `clock` says [`LET_GO`]. (Only to hang up would not do: the kernel would go on sending what the memory holds *then*.)
+    pub fn take_back(&mut self, fd: &OwnedFd, clock: &Clock) {
         // A child has its own memory, and its parent's connection is not its own.
-        if !self.waits() || fork::in_child() {
+        if !self.break_off(fd) {
             return;
         }
-        zerocopy::break_off(fd);
-        let clock = Clock::machine();
         while self.waits() && clock.now() < LET_GO {
             self.hear(fd, &mut VecDeque::new());
             cpu::yield_core();

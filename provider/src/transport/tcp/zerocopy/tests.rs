@@ -15,8 +15,8 @@ use crate::sys::limits;
 use crate::transport::{Bulk, InPlace, Line, Reply};
 
 /// What no head of a frame is full of.
-const BEFORE: u8 = 0x11;
-const AFTER: u8 = 0xee;
+pub(super) const BEFORE: u8 = 0x11;
+pub(super) const AFTER: u8 = 0xee;
 
 pub(super) const FORCED: [network::ZeroCopy; 2] = [network::ZeroCopy::Always, network::ZeroCopy::Uring];
 
@@ -52,7 +52,7 @@ fn post_as(outgoing: &mut Outgoing, id: u32, memory: *mut u8, len: usize, is_pie
 }
 
 /// Reads what is there; what of it the sender wrote too late.
-fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
+pub(super) fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
     let mut bytes = vec![0; 1 << 16];
     loop {
         let n = tcp::recv_bytes(fd, &mut bytes)?;
@@ -65,7 +65,7 @@ fn read(fd: &OwnedFd, got: &mut usize, late: &mut usize) -> Result<(), Errno> {
 }
 
 /// Sockets that hold little: what is to be full of megabytes is, however much room the kernel would find that they deserve.
-fn narrow() -> [OwnedFd; 2] {
+pub(super) fn narrow() -> [OwnedFd; 2] {
     let [a, b] = sockets();
     rustix::net::sockopt::set_socket_send_buffer_size(&a, 256 << 10).expect("SO_SNDBUF");
     rustix::net::sockopt::set_socket_recv_buffer_size(&b, 256 << 10).expect("SO_RCVBUF");
@@ -73,7 +73,7 @@ fn narrow() -> [OwnedFd; 2] {
 }
 
 /// Sends memory until it comes out of registered buffers: it must come again for that. What was read of it.
-fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
+pub(super) fn prime(outgoing: &mut Outgoing, stream: &Stream, b: &OwnedFd, memory: &mut [u8]) {
     let limit = Limit::new();
     for _ in 0..3 {
         post(outgoing, 1, memory.as_mut_ptr(), memory.len());
@@ -161,7 +161,7 @@ fn who_is_given_up_sees_nothing_of_what_is_written_later() {
         prime(&mut outgoing, &stream, &b, &mut memory);
         post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
         outgoing.flush(&stream, false).expect("sent");
-        outgoing.zerocopy.take_back(stream.fd());
+        outgoing.zerocopy.take_back(stream.fd(), &Clock::machine());
         assert!(!outgoing.zerocopy.waits());
         memory.fill(AFTER);
         tcp::finish(stream.fd());
