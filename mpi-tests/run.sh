@@ -15,8 +15,8 @@
 #                        and removed (default: 1, no laboratory)
 #   --place WAY          over hosts: cyclic, consecutive ranks on different hosts, or block, on the same as long as there is
 #                        room (default: whichever makes the pairs of a program lie apart: block for perf, else cyclic)
-#   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000" (without MPICH then: its launcher
-#                        knows only IPv4)
+#   --lab OPTIONS        what ci/netlab.sh up is told besides, like "--ipv6-only --mtu 9000" (MPICH's ranks are started by Intel's
+#                        launcher then, which speaks the same protocol: MPICH's own knows only IPv4)
 #   --heap FILE          preload this librustmx_heap.so, and prove that messages went by mapped memory
 #   --versions           ranks of odd numbers load a copy of the library that says it is of the next version of the protocol: every job must
 #                        end in time, and say on standard error which versions met and what to do
@@ -120,11 +120,7 @@ parse() {
   [ "$hosts" = 1 ] || [ -z "$heap" ] || die "--heap and --hosts do not go together (see --help)"
   [ "$hosts" != 1 ] || [ ${#lab_options[@]} = 0 ] || die "--lab needs --hosts 2 or more"
   [ -z "$versions" ] || [ "$provider" = rustmx ] || die "--versions are those of rustmx"
-  if [[ " ${lab_options[*]} " = *" --ipv6-only "* ]]; then
-    v6=-v6
-    mapfile -t mpis < <(printf '%s\n' "${mpis[@]}" | grep -vx mpich)
-    [ -n "${mpis[*]}" ] || die "MPICH's launcher resolves only IPv4 addresses, and the lab has none"
-  fi
+  [[ " ${lab_options[*]} " != *" --ipv6-only "* ]] || v6=-v6
   [ ${#ranks[@]} -gt 0 ] || if [ -n "$quick" ]; then ranks=(2 4); else ranks=(2 4 8); fi
   [ -n "$limit" ] || limit=$([ -n "$quick" ] && echo 60 || echo 180)
   if [ "$provider" = rustmx ]; then
@@ -239,6 +235,7 @@ set_environment() {
       # NOLOCAL: else MPICH's own shared memory carries everything on one machine.
       [ "$provider" = native ] ||
         environment+=(MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1)
+      [ -z "$v6" ] || environment+=(I_MPI_PIN=off) # for Intel's launcher
       environment+=(LD_LIBRARY_PATH="$venvs/mpich/lib") # for Intel's benchmark binary
       ;;
     impi)
@@ -272,8 +269,13 @@ set_launcher_of_hosts() {
         --map-by "$map:OVERSUBSCRIBE" --bind-to none --prtemca prte_if_include eth0)
       [ "$provider" = native ] || launcher+=(--mca pml cm --mca mtl ofi)
       ;;
-    mpich) launcher+=("$venvs/mpich/bin/mpiexec" -launcher ssh -launcher-exec "$agent" -hosts "$list" -ppn "$turn") ;;
-    impi) launcher+=("$venvs/impi/bin/mpiexec" $v6 -bootstrap ssh -bootstrap-exec "$agent" -hosts "$list" -ppn "$turn") ;;
+    mpich | impi)
+      if [ "$mpi$v6" = mpich ]; then
+        launcher+=("$venvs/mpich/bin/mpiexec" -launcher ssh -launcher-exec "$agent" -hosts "$list" -ppn "$turn")
+        return
+      fi
+      launcher+=("$venvs/impi/bin/mpiexec" $v6 -bootstrap ssh -bootstrap-exec "$agent" -hosts "$list" -ppn "$turn")
+      ;;
   esac
 }
 
