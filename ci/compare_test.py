@@ -134,7 +134,7 @@ class Misused(unittest.TestCase):
 
 class BetweenHosts(unittest.TestCase):
     def test_more_is_better_and_only_what_is_within_a_round_counts(self):
-        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={}))
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, max=None, also={}))
         r.samples = {("one", "latency"): {"rustmx": {8: {1: 2.0, 2: 3.0, 4: 9.0}}, "tcp": {8: {1: 8.0, 2: 6.0, 3: 1.0}}},
                      ("one", "bw"): {"rustmx": {8: {1: 2.0, 2: 3.0}}, "tcp": {8: {1: 8.0, 2: 6.0}}}}
         self.assertEqual(r.ratio("one", "latency", "rustmx", "tcp", 8), (3.0, 2.0, 4.0))
@@ -156,7 +156,7 @@ class BetweenHosts(unittest.TestCase):
             self.assertIn(f"--also {nonsense}: ", said.getvalue())
 
     def test_who_is_set_against_whom(self):
-        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={"old": None}))
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, max=None, also={"old": None}))
         self.assertEqual(hosts.pairs(r, ["rustmx", "old", "tcp"]), [("rustmx", "tcp"), ("old", "tcp"), ("rustmx", "old")])
         self.assertEqual(hosts.pairs(r, ["tcp", "raw"]), [("tcp", "raw")])
 

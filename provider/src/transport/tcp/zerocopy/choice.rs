@@ -18,6 +18,8 @@ pub(super) const LEAST: usize = 32 << 10;
 const LOOK: u32 = 8;
 /// Trials in a row of a way that is not used: as many as move the middle.
 const BURST: u32 = 4;
+/// Payloads that may be passed over in such a row, because the way cannot be used for them.
+const PASSED: u32 = 8 * BURST;
 /// Payloads between such trials: at least, and at most. In between the times grow, and trials of one way may cost this part of the whole.
 const EVERY: [u32; 2] = [64, 1 << 16];
 const LOSS: f64 = 0.01;
@@ -107,15 +109,16 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy)]
 struct Tried {
     samples: Samples,
-    /// While it is not used: payloads until it is tried, trials that are left, and payloads between trials.
+    /// While it is not used: payloads until it is tried, trials that are left, payloads that may still be passed over meanwhile, and payloads between trials.
     until: u32,
     trials: u32,
+    passes: u32,
     every: u32,
 }
 
 impl Default for Tried {
     fn default() -> Tried {
-        Tried { samples: Samples::default(), until: EVERY[0], trials: 0, every: EVERY[0] }
+        Tried { samples: Samples::default(), until: EVERY[0], trials: 0, passes: 0, every: EVERY[0] }
     }
 }
 
@@ -170,15 +173,18 @@ impl Class {
             if self.ways[way].until == 0 {
                 let affordable = self.affordable(way, usual);
                 let tried = &mut self.ways[way];
-                tried.trials = BURST;
+                (tried.trials, tried.passes) = (BURST, PASSED);
                 tried.every = (tried.every * 2).max(affordable).min(EVERY[1]);
                 tried.until = tried.every;
             }
-            // What is due and cannot be used for this payload is passed over: else all would be looked at until it can.
             let tried = &mut self.ways[way];
-            if tried.trials > 0 && !(trial.is_some() && may(way)) {
+            if tried.trials > 0 && may(way) && trial.is_none() {
                 tried.trials -= 1;
-                trial = trial.or(may(way).then_some(way));
+                trial = Some(way);
+            } else if tried.trials > 0 && !may(way) {
+                // What is due and cannot be used for this payload waits for one that it can be used for, but not for ever: all are looked at meanwhile.
+                tried.passes = tried.passes.saturating_sub(1);
+                tried.trials = if tried.passes == 0 { 0 } else { tried.trials };
             }
         }
         (trial.unwrap_or(usual), false)
