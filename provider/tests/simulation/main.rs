@@ -63,7 +63,7 @@ fn work(world: &mut World, rounds: usize, steps: usize) {
 fn engines_do_what_the_model_says() {
     let _dog = watchdog("simulation", 600);
     let (mut steps, mut unexpected, mut full, mut told) = (0, 0, 0, net::Told::default());
-    let mut copied = [0; 5];
+    let mut copied = [0; 7];
     for seed in seeds(100) {
         let mut world = World::new(seed, Make { rough: seed % 2 == 0, ..Make::default() });
         work(&mut world, 3, 120);
@@ -72,7 +72,9 @@ fn engines_do_what_the_model_says() {
             let stats = engine.node.stats();
             unexpected += stats.unexpected;
             full += stats.ring_full + stats.window_full;
-            for (sum, n) in copied.iter_mut().zip([stats.syscall, stats.fetched, stats.stored, stats.declined, stats.mapped]) {
+            let seen =
+                [stats.syscall, stats.fetched, stats.stored, stats.declined, stats.mapped, stats.evicted, stats.reattached];
+            for (sum, n) in copied.iter_mut().zip(seen) {
                 *sum += n;
             }
         }
@@ -87,7 +89,7 @@ fn engines_do_what_the_model_says() {
         told.recalled += t.recalled;
     }
     println!(
-        "{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}, {copied:?} offers, bytes, refusals, and offers in lent memory"
+        "{steps} steps, {unexpected} unexpected, {full} times something was full, {told:?}, {copied:?} offers, bytes, refusals, offers in lent memory, and mappings given up and attached again"
     );
     let corners = copied.iter().all(|n| *n > 0) || !kernel_allows();
     let lent = told.lent > 0 && told.lost_loans > 0 && told.recalled > 0 && copied[4] > 0;

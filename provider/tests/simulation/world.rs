@@ -109,7 +109,7 @@ pub fn open(config: Config, attr: EpAttr, clock: &Arc<AtomicU64>, net: Option<&S
 
 /// Small and random, so that everything that can be full is.
 pub fn config(rng: &mut Rng) -> Config {
-    Config {
+    let config = Config {
         ring_size: rng.pick(&[8 << 10, 12 << 10, 24 << 10]),
         eager_max: rng.pick(&[232, 1000, 4096]),
         fragment: rng.pick(&[256, 1000, 4096]),
@@ -120,7 +120,6 @@ pub fn config(rng: &mut Rng) -> Config {
         share_worth: rng.pick(&[0, 4_000]),
         cma: rng.pick(&[0, 0, 0, 1]),
         lend: rng.pick(&[0, 0, 0, 1, 2]),
-        cache_count: rng.pick(&[1, 2, 1024]),
         mapped_min: rng.pick(&[1000, 4 << 10]),
         mapped_share_min: rng.pick(&[16 << 10, 32 << 10]),
         mapped_share_worth: rng.pick(&[0, 0, 4_000]),
@@ -129,7 +128,9 @@ pub fn config(rng: &mut Rng) -> Config {
         close_timeout: 0,
         connect_timeout: 2000,
         ..Config::default()
-    }
+    };
+    // As many mappings of what peers lend: one, two, or enough.
+    Config { cache_count: if config.hot_peers < 8 { config.hot_peers } else { 1024 }, ..config }
 }
 
 /// Attributes of an endpoint that can be found by a port, and its contact.
