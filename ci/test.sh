@@ -283,6 +283,9 @@ step_netlab() {
   RUSTMX_TEST_NETLAB=$root/ci/netlab.sh tests --test network hosts:: || return
   release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
+  mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only rma || return
+  # Two ranks on each of four hosts: in one place, and over the network, at once.
+  mpi-tests/run.sh --hosts 4 --quick --np 8 --mpi mpich --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,rma || return
   mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }
 
