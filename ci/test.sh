@@ -287,6 +287,9 @@ step_netlab() {
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
   mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives --versions || return
   mpi-tests/nat.sh --lib-dir "$CARGO_TARGET_DIR/release" || return
+  mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only rma || return
+  # Two ranks on each of four hosts: in one place, and over the network, at once.
+  mpi-tests/run.sh --hosts 4 --quick --np 8 --mpi mpich --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,rma || return
   # As many ports as there are ranks on a host.
   FI_RUSTMX_PORT_RANGE=20000-20001 mpi-tests/run.sh --hosts 2 --quick --np 4 --lab --ipv6-only --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives
 }

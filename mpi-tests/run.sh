@@ -24,7 +24,7 @@
 #   --help
 #
 # Programs: pingpong collectives wildcard probe cancel truncate sendmodes flood comms threads rma
-# finalize finalize_first mappings objects perf imb (perf: the benchmark of that name, every byte verified; imb:
+# finalize finalize_first mappings objects perf imb (rma: Open MPI 4 by two ranks only; perf: the benchmark of that name, every byte verified; imb:
 # Intel's benchmarks, on Intel MPI and MPICH only).
 #
 # All of them make sense over hosts, where `native` is what an MPI takes there by itself. Only --heap does not go with
@@ -337,6 +337,12 @@ set_command() {
       local most=1m iterations=20
       [ "$np" -le "$cores" ] && [ -z "$quick" ] || most=64k iterations=5
       command=("$built/$mpi/perf" mbw_mr --validate --sizes "1:$most" --window 16 --iterations "$iterations")
+      ;;
+    rma)
+      # With more ranks Open MPI 4.1.4 hangs in MPI_Win_lock, over its own shared memory, too (osc/rdma: 1 run of 4, osc/pt2pt: each).
+      command=()
+      [ "$mpi" != ompi4 ] || [ "$np" -le 2 ] || return 0
+      command=("$built/$mpi/rma" --scale "$scale")
       ;;
     objects) command=("$venvs/$mpi/bin/python3" "$here/correctness/objects.py" --scale "$scale") ;;
     finalize_first) command=("$built/$mpi/finalize" --scale "$scale" --mode first) ;;

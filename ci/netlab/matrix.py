@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ def netlab(*words, check=True, **more):
 class Job:
     """An MPI job over the hosts of the laboratory."""
 
-    def __init__(self, options, mpi, ranks, hosts, words, transport="rustmx", env=()):
+    def __init__(self, options, mpi, ranks, hosts, words, transport="rustmx", env=(), launcher_words=()):
         venv = options.venvs / mpi
         agent = ROOT / "ci/netlab/agent.sh"
         names = [f"h{i}" for i in range(1, hosts + 1)]
@@ -49,9 +50,10 @@ class Job:
         else:
             env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "LD_LIBRARY_PATH": str(venv / "lib")}
             launcher = [venv / "bin/mpiexec", "-launcher", "ssh", "-launcher-exec", agent, "-hosts", ",".join(names), "-ppn", each]
-        command = [ROOT / "ci/netlab.sh", "--name", LAB, "exec", "h1", "timeout", LIMIT, *launcher, "-n", ranks, *words]
-        # Files, which can be looked into while it runs.
+        # Files, which can be looked into while it runs. The ranks write there by themselves: a launcher that ends a job does not pass on what was told last.
         self.out, self.err = (tempfile.NamedTemporaryFile("a") for _ in range(2))
+        words = ["sh", "-c", f'exec "$0" "$@" >>{self.out.name} 2>>{self.err.name}', *words]
+        command = [ROOT / "ci/netlab.sh", "--name", LAB, "exec", "h1", "timeout", LIMIT, *launcher, *launcher_words, "-n", ranks, *words]
         self.child = subprocess.Popen([str(word) for word in command], env=os.environ | env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
 
     def told(self):
@@ -62,17 +64,22 @@ class Job:
         while "begun" not in self.told() and self.child.poll() is None:
             time.sleep(0.05)
 
-    def notices(self, text):
-        """Waits until the provider says so. After how many seconds; None: not at all."""
+    def notices(self, *texts):
+        """Waits until the provider or the program says one of these. After how many seconds; None: not at all."""
         begun = time.monotonic()
         while time.monotonic() - begun < 60:
             over = self.child.poll() is not None
-            if text in Path(self.err.name).read_text(errors="replace"):
+            said = "".join(Path(file.name).read_text(errors="replace") for file in (self.out, self.err))
+            if any(text in said for text in texts):
                 return time.monotonic() - begun
             if over:
                 break
-            time.sleep(0.05)
+            time.sleep(0.005)
         return None
+
+    def fails(self):
+        """Waits until an operation of MPICH ends with an error, which the program tells, or MPICH itself, which then ends it."""
+        return self.notices('"failed": true', "OFI poll failed")
 
     def end(self):
         """What the program told, else what was said last on standard error."""
@@ -125,17 +132,50 @@ def went_on(told):
     return f"all verified; {told['rounds']} rounds in {told['seconds']} s, the longest took {told['longest_ms']:.0f} ms", True
 
 
-def vanishes(options, least, most, env=()):
-    """A host is cut off while the ranks talk: the other one is to hear of it within so many seconds, and MPICH to end the job by that."""
-    job = Job(options, "mpich", 2, 2, [program(options, "mpich"), "pauses", 40], env=env)
+# Of two ranks MPICH's launcher leaves the other one alone when one ends: else it would end it before it can tell what it was told.
+SURVIVOR = ("-disable-auto-cleanup",)
+
+
+def vanishes(options, least, most, env=(), fault=("drop", "h2", "on")):
+    """A host is cut off while the ranks talk: what the other one waits for is to end within so many seconds, with these words."""
+    job = Job(options, "mpich", 2, 2, [program(options, "mpich"), "pauses", 40], env=env, launcher_words=SURVIVOR)
     job.begun()
     time.sleep(1)
-    netlab("drop", "h2", "on")
-    noticed = job.notices("does not answer any more")
+    freeze("h2")
+    netlab(*fault)
+    ended = job.fails()
+    words = "the peer's host does not answer any more"
+    noticed = job.notices(words) is not None
+    # The launcher waits for the host that is gone.
+    netlab("kill", "all", check=False)
     told = job.end()
-    if noticed is None:
-        return f"nothing was noticed: {told}", False
-    return f"after {noticed:.1f} s: \"the peer's host does not answer any more\"; MPICH ends the job", least <= noticed <= most and told["failed"]
+    if ended is None or not noticed:
+        return f"{'no error' if ended is None else 'no words'}: {told}", False
+    return f"after {ended:.1f} s the operations of the other rank end: \"{words}\" (bound: {least} to {most} s)", least <= ended <= most
+
+
+def freeze(host):
+    """Stops the ranks on a host, and what the launcher has there: it would hear of their end, and end the others before these can tell what they
+    were told. The ranks."""
+    ranks = ranks_on(host)
+    for pid in ranks:
+        os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
+    return ranks
+
+
+def ranks_on(host):
+    """Processes of the program on a host."""
+    holder = (Path(os.environ.get("NETLAB_STATE", "/run/rustmx-netlab")) / LAB / f"{host}.pid").read_text().strip()
+    network = os.stat(f"/proc/{holder}/ns/net").st_ino
+    found = []
+    for at in Path("/proc").glob("[0-9]*"):
+        try:
+            if (at / "comm").read_text().strip() == "survive" and os.stat(at / "ns/net").st_ino == network:
+                found.append(int(at.name))
+        except OSError:
+            pass  # it has ended meanwhile
+    return found
 
 
 @scene("nothing, 1500 bytes MTU", "--hosts", "2")
@@ -205,6 +245,24 @@ def reorder(options):
     return went_on(pauses(options, 6))
 
 
+@scene("a rank on another host is killed (kill -9)", "--hosts", "2")
+def killed(options):
+    job = Job(options, "mpich", 2, 2, [program(options, "mpich"), "pauses", 40], launcher_words=SURVIVOR)
+    job.begun()
+    time.sleep(1)
+    most = 1.0
+    victims = freeze("h2")
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    ended = job.fails()
+    netlab("kill", "all", check=False)
+    told = job.end()
+    if len(victims) != 1 or ended is None:
+        return f"{len(victims)} ranks killed, and nothing was noticed: {told}", False
+    words = re.findall(r"default nic=rustmx: ([^)]*)", told["error"] + told["said"]) or ["?"]
+    return f"after {1e3 * ended:.0f} ms the operations of the other rank end: \"{words[0]}\" (bound: {most} s)", ended <= most
+
+
 @scene("a host vanishes (all its packets are lost)", "--hosts", "2")
 def vanish(options):
     return vanishes(options, 5, 12.5)
@@ -213,6 +271,11 @@ def vanish(options):
 @scene("a host vanishes, FI_RUSTMX_PEER_TIMEOUT=4000", "--hosts", "2")
 def vanish_sooner(options):
     return vanishes(options, 2, 6.5, {"FI_RUSTMX_PEER_TIMEOUT": "4000"})
+
+
+@scene("a cable is pulled for good", "--hosts", "2")
+def cable(options):
+    return vanishes(options, 5, 12.5, fault=("link", "h2", "down"))
 
 
 @scene("a rank computes for 60 s while it is sent 1000 messages and 16 MiB", "--hosts", "2")
