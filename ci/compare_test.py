@@ -134,7 +134,7 @@ class Misused(unittest.TestCase):
 
 class BetweenHosts(unittest.TestCase):
     def test_more_is_better_and_only_what_is_within_a_round_counts(self):
-        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, max=None, also={}))
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={}, max=None))
         r.samples = {("one", "latency"): {"rustmx": {8: {1: 2.0, 2: 3.0, 4: 9.0}}, "tcp": {8: {1: 8.0, 2: 6.0, 3: 1.0}}},
                      ("one", "bw"): {"rustmx": {8: {1: 2.0, 2: 3.0}}, "tcp": {8: {1: 8.0, 2: 6.0}}}}
         self.assertEqual(r.ratio("one", "latency", "rustmx", "tcp", 8), (3.0, 2.0, 4.0))
@@ -155,8 +155,21 @@ class BetweenHosts(unittest.TestCase):
                 hosts.another(nonsense)
             self.assertIn(f"--also {nonsense}: ", said.getvalue())
 
+    def test_the_longest_message_is_that_of_bandwidth(self):
+        r = hosts.Comparison(None, argparse.Namespace(quick=False, chosen=None, also={}, max=16 << 20))
+        self.assertEqual([r.sizes(test) for test in hosts.TESTS], [(8, 1 << 20), (1 << 16, 16 << 20), (8, 8)])
+
+    def test_what_is_unsteady_proves_no_goal(self):
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={}, max=None))
+        r.samples = {("two", "rate"): {"rustmx": {8: {1: 99.0}}, "tcp": {8: {1: 1.0}}}}
+        for steady, verdict in ((True, "met"), (False, "unproven")):
+            r.handovers = [{"place": "two", "test": "rate", "ns": [100, 120], "kept": True, "steady": steady},
+                           {"place": "two", "test": "rate", "ns": [900], "kept": False, "steady": False}]
+            goal = next(g for g in r.judged(None) if g["metric"] == "rate")
+            self.assertEqual((goal["verdict"], goal["handover_ns"]["range"]), (verdict, [100, 120]))
+
     def test_who_is_set_against_whom(self):
-        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, max=None, also={"old": None}))
+        r = hosts.Comparison(None, argparse.Namespace(quick=True, chosen=None, also={"old": None}, max=None))
         self.assertEqual(hosts.pairs(r, ["rustmx", "old", "tcp"]), [("rustmx", "tcp"), ("old", "tcp"), ("rustmx", "old")])
         self.assertEqual(hosts.pairs(r, ["tcp", "raw"]), [("tcp", "raw")])
 

@@ -579,7 +579,7 @@ int main(int argc, char **argv) {
             if (in_turn(3, 7)) accumulates(&w, (enum sync)sync, ACCUMULATE, DOUBLE, SUM, LONGEST / (check_scale < 100 ? 32 : 8));
             if (in_turn(3, 7)) accumulates(&w, (enum sync)sync, GET_ACCUMULATE, LONG, BXOR, 20011);
             if (in_turn(2, 5)) datatypes(&w, (enum sync)sync, 11);
-            if (in_turn(2, 5)) datatypes(&w, (enum sync)sync, check_scale < 100 ? 200 : 20000);
+            if (in_turn(2, 5)) datatypes(&w, (enum sync)sync, check_scale < 100 ? 200 : 2000);
         }
         for (int host = 0; host < check_size; host += check_size - 1) {
             for (int way = 0; way < 4 && !no_accumulates; way++)
