@@ -210,14 +210,12 @@ enum form { ACCUMULATE, GET_ACCUMULATE, FETCH_AND_OP };
 static const char *const form_names[] = {"accumulate", "get_accumulate", "fetch_and_op"};
 
 /* What some MPI cannot, whatever it runs over or by a fault of its own: see `learn_faults`. */
-static size_t longest_no_op = SIZE_MAX;
 static int no_accumulates, no_dynamic;
 
 /* Three in a row to the same place by one rank: MPI keeps their order. */
 static void accumulates(struct window *w, enum sync sync, enum form form, enum type type, enum op op, size_t count) {
     enum { TURNS = 3 };
     if (no_accumulates) return;
-    if (op == NO_OP && count * type_bytes[type] > longest_no_op) count = longest_no_op / type_bytes[type];
     size_t bytes = count * type_bytes[type];
     unsigned char *out = need_memory(bytes * TURNS), *in = need_memory(bytes * TURNS + GUARD_BYTES), *want = need_memory(bytes);
     MPI_Datatype of = type_of(type);
@@ -549,9 +547,6 @@ static void learn_faults(void) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int n;
     MPI_Get_library_version(version, &n);
-    /* Two ranks that fetch 16 KiB from each other by MPI_NO_OP: 2021.18 has all completions and messages that there are to come, and waits in
-     * MPI_Win_fence; one alone passes, and so does any other operation. */
-    if (strstr(version, "Intel") != NULL) longest_no_op = 8192;
     /* Over its own shared memory, too, 4.1.4 has wrong values after three accumulates in a row (osc/rdma with MPI_LAND of ints, osc/pt2pt with
      * MPI_REPLACE of 4097 chars), and MPI_Compare_and_swap of osc/rdma ends with a segmentation fault. Between hosts it looks for the regions
      * of dynamic windows for ever (osc/rdma; 5.0.11 finds them, by the same calls), and so it does for MPI_Rget_accumulate. */

@@ -175,6 +175,13 @@ impl Peer {
     }
 }
 
+/// The next of the sends that wait for their acknowledgement that has it, in order.
+#[inline]
+pub(super) fn next_acknowledged(await_ack: &mut VecDeque<(u32, SendReq)>, link: &Link) -> Option<SendReq> {
+    let (position, _) = await_ack.front()?;
+    if link.reached(*position) { await_ack.pop_front().map(|(_, req)| req) } else { None }
+}
+
 const NO_ROUTE: u32 = u32::MAX;
 
 /// Links that one endpoint may have to another: by its name and by its contact address, from both sides, and some to spare.

@@ -1,7 +1,7 @@
 //! One turn of the endpoint, in this order: hot rings; the bell, and now and then one cold ring in turn; streams that wait for room;
 //! acknowledgements that sends wait for; now and then the sockets. Never waits.
 
-use super::peers::Contact;
+use super::peers::{Contact, next_acknowledged};
 use super::{Endpoint, Out, Poll, Watch};
 use crate::error::Error;
 use crate::mem::atomic::Ordering;
@@ -268,11 +268,7 @@ impl Endpoint {
                 if look {
                     sound = link.refresh().is_ok();
                 }
-                while let Some(&(position, req)) = peer.await_ack.front() {
-                    if !link.reached(position) {
-                        break;
-                    }
-                    peer.await_ack.pop_front();
+                while let Some(req) = next_acknowledged(&mut peer.await_ack, link) {
                     self.report.sent(out, &req);
                     done += 1;
                 }

@@ -5,6 +5,7 @@
 //! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
 
 use super::arrive::BUDGET;
+use super::peers::next_acknowledged;
 use super::recv::Wanted;
 use super::send::{SendArgs, level};
 use super::{Endpoint, Out, table};
@@ -58,6 +59,10 @@ impl Endpoint {
         let mut taken = 0;
         while taken < budget {
             let Some((header, env)) = inline::at_head(link, waited) else { break };
+            // As in `take_one`.
+            while let Some(acknowledged) = next_acknowledged(&mut peer.await_ack, link) {
+                self.report.sent(out, &acknowledged);
+            }
             let books = &mut self.books;
             let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
             let Some(Wanted::Once(req)) = posted.oldest(env.tag, peer.canonical) else { break };

@@ -257,11 +257,14 @@ impl<M: Words> Consumer<M> {
         self.mem.word(self.head as usize * LINE_WORDS).load(Ordering::Relaxed) != 0
     }
 
-    /// What lies at the head, a record or a [`SKIP`]: its first three words, copied once; the first is zero if nothing is there.
+    /// What lies at the head: the first three words of a record, copied once, or the first one of a [`SKIP`], or nothing but zeros.
     #[inline]
     pub fn words(&self) -> [u64; 3] {
         let [first, second, third, _] = self.mem.quad(self.head as usize * LINE_WORDS);
         let first = first.load(Ordering::Acquire); // A1
+        if first == 0 || first & 0xff == SKIP {
+            return [first, 0, 0];
+        }
         [first, second.load(Ordering::Relaxed), third.load(Ordering::Relaxed)]
     }
 

@@ -1,6 +1,6 @@
 //! One message at a time: every size at every level of completion, to others and to oneself; a peer that closes.
 
-use crate::common::{Deadline, Msg, Node, Want, number_of, pattern, run, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, acquaint, number_of, pattern, run, watchdog};
 use crate::{ok, pair, settle};
 use rustmx::{CompFlags, Error, OpFlags};
 
@@ -57,6 +57,37 @@ fn delivery_waits_for_the_peer_and_transmit_does_not() {
     // Unexpected or not: taken is taken.
     let got = run(&mut [&mut a, &mut b], &[1, 0]);
     assert_eq!(ok(&got[0][0]).ctx.0, 2);
+}
+
+/// Who hears an answer has been told before that the question was delivered: the answer comes with the acknowledgement.
+#[test]
+fn a_delivery_is_told_before_the_answer() {
+    let _dog = watchdog("answers", 30);
+    let (mut a, mut b) = (Node::new(), Node::new());
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    acquaint(&mut a, &mut b);
+    // By the short way and by the general one.
+    for n in [0usize, 8, 200, 3000, 20_000] {
+        let (mut out, mut back, mut asked, mut answered) = (pattern(8, 1), pattern(n, 2), [0; 8], vec![0; n]);
+        b.recv(Want::tag(1), &mut asked).expect("recv");
+        a.recv(Want::tag(2).ctx(9), &mut answered).expect("recv");
+        a.send(Msg::new(to_b, 1).ctx(5).with(OpFlags::DELIVERY_COMPLETE), &mut out).expect("send");
+        let until = Deadline::new(10);
+        while b.poll().is_empty() {
+            until.check(|| "no question".into());
+        }
+        b.send(Msg::new(to_a, 2), &mut back).expect("send");
+        let mut told = Vec::new();
+        while told.len() < 2 {
+            told.extend(a.poll().iter().map(|e| ok(e).ctx.0));
+            b.domain.progress();
+            until.check(|| format!("{n} bytes: {told:?}"));
+        }
+        assert_eq!((told, answered), (vec![5, 9], pattern(n, 2)), "{n} bytes");
+        while b.poll().is_empty() {
+            until.check(|| "the answer did not leave".into());
+        }
+    }
 }
 
 /// An acknowledgement is looked for even if there is always something else to do.
