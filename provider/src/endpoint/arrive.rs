@@ -11,13 +11,14 @@ use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::{Copies, Declined, Ended, Finished, Returned, Single, TURN};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Envelope, Received, RecvReq};
+use crate::request::{Envelope, Received, RecvReq, SendReq};
 use crate::stats::Stats;
 use crate::transport::Reach;
 use crate::transport::link::{Corrupt, Link};
 use crate::types::{Addr, CompFlags, PeerId};
 use crate::wire::header::{Header, Kind, flag};
 use slab::Slab;
+use std::collections::VecDeque;
 
 /// Records taken from one ring before the others get their turn, while they come in a row.
 pub(super) const BUDGET: usize = 32;
@@ -141,6 +142,15 @@ impl Endpoint {
     }
 }
 
+/// Completes the sends that a header has acknowledged. They were delivered before the peer wrote its record, and are told before it: who hears an answer
+/// takes the question for sent (Intel MPI 2021.18 waits for ever else).
+#[inline(never)]
+pub(super) fn tell_acknowledged(report: &Reporter, out: &mut Out<'_>, await_ack: &mut VecDeque<(u32, SendReq)>, link: &Link) {
+    while let Some(req) = next_acknowledged(await_ack, link) {
+        report.sent(out, &req);
+    }
+}
+
 #[inline]
 fn finish(
     report: &Reporter,
@@ -163,10 +173,8 @@ impl Desk<'_> {
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
-        // What the header acknowledges was delivered before the peer wrote this record, and is told first: who hears an answer takes the question for sent
-        // (Intel MPI 2021.18 waits for ever else).
-        while let Some(req) = next_acknowledged(&mut peer.await_ack, link) {
-            self.report.sent(out, &req);
+        if !peer.await_ack.is_empty() {
+            tell_acknowledged(self.report, out, &mut peer.await_ack, link);
         }
         let lines = header.lines();
         if lines > 1 && self.waited {

@@ -4,8 +4,7 @@
 //! That is what most messages of most programs are, and few questions tell. What is not so is left as it was to the general way (`send.rs`, `arrive.rs`),
 //! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
 
-use super::arrive::BUDGET;
-use super::peers::next_acknowledged;
+use super::arrive::{BUDGET, tell_acknowledged};
 use super::recv::Wanted;
 use super::send::{SendArgs, level};
 use super::{Endpoint, Out, table};
@@ -59,9 +58,8 @@ impl Endpoint {
         let mut taken = 0;
         while taken < budget {
             let Some((header, env)) = inline::at_head(link, waited) else { break };
-            // As in `take_one`.
-            while let Some(acknowledged) = next_acknowledged(&mut peer.await_ack, link) {
-                self.report.sent(out, &acknowledged);
+            if !peer.await_ack.is_empty() {
+                tell_acknowledged(&self.report, out, &mut peer.await_ack, link);
             }
             let books = &mut self.books;
             let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
