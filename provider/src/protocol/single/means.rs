@@ -253,7 +253,7 @@ impl Loans {
         place.loan.is_some()
     }
 
-    /// Unmaps it, for now.
+    /// Unmaps it until a message names it.
     pub fn detach(&mut self, number: u32) {
         if let Some(place) = self.place_mut(number) {
             place.loan = None;
