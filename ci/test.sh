@@ -219,7 +219,7 @@ step_mpi() {
   mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
     --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so" || return
   # Ranks of two versions: refused, and both are named.
-  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong --versions
+  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,collectives --versions
 }
 
 step_suites() {
@@ -286,7 +286,7 @@ step_netlab() {
   RUSTMX_TEST_NETLAB=$root/ci/netlab.sh tests --test network hosts:: || return
   release && between_hosts || return
   mpi-tests/run.sh --hosts 2 --quick --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives,wildcard,sendmodes,flood,perf || return
-  mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong --versions || return
+  mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only pingpong,collectives --versions || return
   mpi-tests/nat.sh --lib-dir "$CARGO_TARGET_DIR/release" || return
   mpi-tests/run.sh --hosts 2 --quick --np 2 --lib-dir "$CARGO_TARGET_DIR/release" --only rma || return
   # Two ranks on each of four hosts: in one place, and over the network, at once.

@@ -6,6 +6,7 @@ mod support;
 use rustmx::config::force::Way;
 use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
 use rustmx::select::profile::{Key, Profile};
+use rustmx::wire::version::PROTOCOL;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -63,8 +64,12 @@ fn buffers() {
 #[test]
 fn objects() {
     client("objects");
-    let mut command = stock(build("objects", "version", &["-lfabric"]));
-    says_ok_and(command.env("OBJECTS_OTHER_VERSION", "1"), &["install the same rustmx for all ranks"]);
+    let program = build("objects", "version", &["-lfabric"]);
+    let versions = format!("version {} of the protocol of rustmx, and this process version {PROTOCOL}", PROTOCOL + 1);
+    for (other, said) in [("format", "it is of another version of rustmx"), ("protocol", &versions)] {
+        let whole = format!("{said}; install the same rustmx for all ranks");
+        says_ok_and(stock(&program).env("OBJECTS_OTHER_VERSION", other), &[&whole]);
+    }
 }
 
 #[test]

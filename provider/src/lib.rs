@@ -65,4 +65,5 @@ pub use self::{
         MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,
     },
     wire::order::{MAX_BYTES as ATOMIC_MAX, Order, is_valid as is_valid_atomic},
+    wire::version::differs as version_differs,
 };

@@ -17,7 +17,7 @@ use crate::boundary::{self, Answer, Errno, Object, class_of, copy_out, copy_text
 use crate::resolve;
 use libc::{c_char, c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Addr, AddressVector, Error, LogLevel, LogSubsystem, NAME_LEN, Name};
+use rustmx::{Addr, AddressVector, Error, LogLevel, LogSubsystem, NAME_LEN, Name, version_differs};
 use std::sync::{Arc, Once};
 
 /// An opened address vector.
@@ -142,16 +142,16 @@ impl Av {
     }
 }
 
-/// A name is of another version's format. The job fails by it, and MPIs do not say why.
+/// A name is of another version's format, or of an endpoint of another version. The job fails by it, and MPIs do not say why.
 #[cold]
-fn tell_of_versions() {
+fn tell_of_versions(name: &[u8]) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        let text = || {
-            "the address of a rank is one of another version of rustmx; install the same rustmx for all ranks, on all hosts"
-                .into()
-        };
-        crate::entry::start().log.insist(text);
+        let why = Name::foreign(name).map_or_else(
+            || "it is of another version of rustmx; install the same rustmx for all ranks, on all hosts".into(),
+            version_differs,
+        );
+        crate::entry::start().log.insist(|| format!("the address of a rank is not taken: {why}"));
     });
 }
 
@@ -165,9 +165,6 @@ impl Insertion<'_> {
             Ok(handle) => (handle.0, None),
             Err(e) => (FI_ADDR_NOTAVAIL, Some(e)),
         };
-        if error == Some(Error::Version) {
-            tell_of_versions();
-        }
         let errno = error.map_or(0, |e| Errno::from(e).0);
         // SAFETY: long enough (caller); with FI_SYNC_ERR `context` is an array of int (fi_av(3)).
         unsafe {
@@ -254,7 +251,11 @@ unsafe extern "C" fn insert(
             // SAFETY: `count` names of the fixed length, back to back, and arrays as long (fi_av(3)).
             unsafe {
                 let bytes = core::slice::from_raw_parts(addr.cast::<u8>().add(i * NAME_LEN), NAME_LEN);
-                insertion.add(Name::from_bytes(bytes));
+                let name = Name::from_bytes(bytes);
+                if name == Err(Error::Version) {
+                    tell_of_versions(bytes);
+                }
+                insertion.add(name);
             }
         }
         insertion.finish()

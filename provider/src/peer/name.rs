@@ -1,10 +1,10 @@
 //! The name of an endpoint: 56 bytes, the same length for every endpoint of a job (`docs/adr/0005-names.md`).
 //!
 //! ```text
-//!  0  4  "rmx" 0x02            magic and version of this format
+//!  0  4  "rmx" 0x03            magic and version of this format
 //!  4  1  flags                 bit 0: contact (no identity yet); bit 1: listens by port; bit 2: by the network only;
 //!                              bits 3 and 4: what the next 20 bytes but the port are
-//!  5  1  zero
+//!  5  1  protocol              low byte of the version of the protocol that the endpoint speaks; 0 in a contact
 //!  6  2  port, network order   of the service, and of the TCP side at all addresses; 0: none
 //!  8 16  IPv6 address          IPv4 as ::ffff:a.b.c.d; :: when unspecified, also that of IPv4
 //! 24  4  scope id, little endian
@@ -17,9 +17,13 @@
 //! ```
 //! The nonce makes the name that of *this* endpoint of *this* process: a restarted process, another endpoint, or the
 //! same loopback address on another host has another one.
+//!
+//! The version makes that ranks which could not talk to each other find it out when they get to know their names, which MPIs do when they start
+//! and take seriously (docs/adr/0005-names.md). It is no field of [`Name`]: what is one, is one of our version.
 
 use crate::error::{Error, Result};
 use crate::sys::host::same_machine;
+use crate::wire::version;
 use smallvec::SmallVec;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,7 +34,7 @@ pub const NAME_LEN: usize = 56;
 /// `addr_format` of rustmx names: private to the provider (`FI_PROV_SPECIFIC`, the top bit).
 pub const NAME_FORMAT: u32 = 1 << 31 | 0x0072_6d78;
 
-const MAGIC: [u8; 4] = *b"rmx\x02";
+const MAGIC: [u8; 4] = *b"rmx\x03";
 const CONTACT: u8 = 1;
 const BY_PORT: u8 = 2;
 const NETWORK_ONLY: u8 = 4;
@@ -87,12 +91,22 @@ impl Name {
         Name { flags: CONTACT | BY_PORT, port, ip: v6(ip), scope_id, index: 0, nonce: 0, host: 0, table: 0 }
     }
 
+    /// The version of the protocol that the endpoint of a name speaks, if it is another one than ours.
+    pub fn foreign(b: &[u8]) -> Option<u32> {
+        let says = b.len() == NAME_LEN && b[..4] == MAGIC && b[4] & CONTACT == 0;
+        (says && b[5] != our_version()).then(|| u32::from(b[5]))
+    }
+
     /// Reads a name that came from outside.
     ///
     /// # Errors
-    /// [`Error::Version`] if it is one of another version's, else [`Error::Invalid`] if it is not exactly a name of this format.
+    /// [`Error::Version`] if it is a name of another format, or of an endpoint of another version; else [`Error::Invalid`] if it is not exactly a name
+    /// of this format.
     pub fn from_bytes(b: &[u8]) -> Result<Name> {
         if b.len() > 3 && b[..3] == MAGIC[..3] && b[3] != MAGIC[3] {
+            return Err(Error::Version);
+        }
+        if Name::foreign(b).is_some() {
             return Err(Error::Version);
         }
         let b: &[u8; NAME_LEN] = b.try_into().map_err(|_| Error::Invalid)?;
@@ -113,7 +127,7 @@ impl Name {
         let contact = name.is_contact();
         let sound = b[..4] == MAGIC
             && name.flags & !(CONTACT | BY_PORT | NETWORK_ONLY | FAMILIES | FOURS) == 0
-            && b[5] == 0
+            && (b[5] == 0 || !contact)
             && (name.nonce == 0) == contact
             && (name.host == 0) == contact
             && (name.takes_memory() || !contact)
@@ -153,6 +167,7 @@ impl Name {
         let mut b = [0; NAME_LEN];
         b[..4].copy_from_slice(&MAGIC);
         b[4] = self.flags;
+        b[5] = if self.is_contact() { 0 } else { our_version() };
         b[6..8].copy_from_slice(&self.port.to_be_bytes());
         b[8..24].copy_from_slice(&self.ip.octets());
         b[24..28].copy_from_slice(&self.scope_id.to_le_bytes());
@@ -276,6 +291,10 @@ impl Name {
         let (ip, scope_id) = self.addresses()[0];
         (self.flags & BY_PORT != 0).then_some(Service { ip, scope_id, port: self.port })
     }
+}
+
+fn our_version() -> u8 {
+    version::protocol() as u8
 }
 
 /// Whether an address means something on one link only.
@@ -436,7 +455,7 @@ mod tests {
         type Change = (usize, &'static [u8]);
         let cases: &[(&str, Name, &[Change])] = &[
             ("an unknown flag", plain, &[(4, &[32])]),
-            ("the byte that is zero", plain, &[(5, &[1])]),
+            ("a contact of a version", contact, &[(5, &[1])]),
             ("no nonce", plain, &[(32, &[0])]),
             ("no host", plain, &[(40, &[0])]),
             ("a contact with a nonce", contact, &[(32, &[1])]),
@@ -467,7 +486,12 @@ mod tests {
         let mut other = plain.to_bytes();
         other[3] += 1;
         assert_eq!(Name::from_bytes(&other), Err(Error::Version));
-        other[..4].copy_from_slice(b"rmy\x02");
+        let mut other = plain.to_bytes();
+        other[5] += 1;
+        assert_eq!((Name::from_bytes(&other), Name::foreign(&other)), (Err(Error::Version), Some(version::protocol() + 1)));
+        assert_eq!((Name::foreign(&plain.to_bytes()), Name::foreign(&contact.to_bytes())), (None, None));
+        assert_eq!(Name::foreign(&other[..NAME_LEN - 1]), None);
+        other[..4].copy_from_slice(b"rmy\x03");
         assert_eq!(Name::from_bytes(&other), Err(Error::Invalid));
     }
 
@@ -491,7 +515,7 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_sound(mut bytes in proptest::collection::vec(any::<u8>(), 40..=56), good in any::<bool>()) {
-            if good && bytes.len() >= 6 { bytes[..4].copy_from_slice(&MAGIC); bytes[4] &= 31; bytes[5] = 0; }
+            if good && bytes.len() >= 6 { bytes[..4].copy_from_slice(&MAGIC); bytes[4] &= 31; bytes[5] = if bytes[4] & CONTACT == 0 { our_version() } else { 0 }; }
             if let Ok(n) = Name::from_bytes(&bytes) {
                 prop_assert_eq!(&n.to_bytes()[..], &bytes[..]);
             }
