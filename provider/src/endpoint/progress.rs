@@ -316,8 +316,10 @@ impl Endpoint {
         let Some(door) = &mut self.door else { return 0 };
         let mut events = std::mem::take(&mut self.poll.events);
         let mut work = door.turn(self.poll.looked_at, look, &mut events);
-        for event in events.drain(..) {
-            work += self.happened(out, event);
+        if !events.is_empty() {
+            for event in events.drain(..) {
+                work += self.happened(out, event);
+            }
         }
         self.poll.events = events;
         work

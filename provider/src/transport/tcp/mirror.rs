@@ -33,6 +33,7 @@ impl Mirror {
     }
 
     /// A head came: what the other side has read of ours, and how much more it takes.
+    #[inline]
     pub fn hear(&self, frame: &Frame) {
         self.theirs.word(CONSUMED).store(u64::from(frame.consumed), Ordering::Release);
         self.theirs.word(CREDIT).store(frame.credit, Ordering::Relaxed);
@@ -43,7 +44,14 @@ impl Mirror {
         self.theirs.word(STATE).store(CLOSED, Ordering::Release);
     }
 
+    /// Whether a frame may bring the lines from this position on: behind all others, and no more than there is room for.
+    #[inline]
+    pub fn takes(&self, position: u32, lines: u32) -> bool {
+        position == self.position && lines <= self.room()
+    }
+
     /// Lines that may come: what the reader has given back, and the one that stays free.
+    #[inline]
     pub fn room(&self) -> u32 {
         let consumed = self.mine.word(CONSUMED).load(Ordering::Relaxed) as u32;
         (self.count - 1).saturating_sub(self.position.wrapping_sub(consumed))
@@ -51,21 +59,27 @@ impl Mirror {
 
     /// The places of `bytes` bytes from byte `from` of the next frame on.
     pub fn name<'a>(&'a self, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
-        let end = self.lines.bytes();
-        let at = (self.at as usize * LINE + from) % end;
+        let (at, end) = self.place(from);
         let first = bytes.min(end - at);
         pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
     }
 
     /// Puts bytes there.
+    #[inline]
     pub fn put(&self, from: usize, bytes: &[u8]) {
-        let end = self.lines.bytes();
-        let at = (self.at as usize * LINE + from) % end;
+        let (at, end) = self.place(from);
         let (first, rest) = bytes.split_at(bytes.len().min(end - at));
         self.lines.fill_bytes(at, first);
         if !rest.is_empty() {
             self.lines.fill_bytes(0, rest);
         }
+    }
+
+    /// Where byte `from` of the next frame is, and where the lines end. (A frame is shorter than the ring: no division is needed.)
+    #[inline]
+    fn place(&self, from: usize) -> (usize, usize) {
+        let (at, end) = (self.at as usize * LINE + from, self.lines.bytes());
+        (if at < end { at } else { at - end }, end)
     }
 
     /// Whether the reader has read all that came.
@@ -95,8 +109,10 @@ impl Mirror {
     }
 
     /// The next `lines` lines are all there.
+    #[inline]
     pub fn show(&mut self, lines: u32) {
-        let behind = (self.at + lines) % self.count;
+        let behind = self.at + lines;
+        let behind = if behind < self.count { behind } else { behind - self.count };
         self.word(behind).store(0, Ordering::Relaxed);
         let head = self.word(self.at);
         let word = head.load(Ordering::Relaxed) | self.withheld;

@@ -359,7 +359,9 @@ impl Tcp {
     }
 
     fn owe(&mut self, connection: &Connection, now: u64) {
-        if !connection.is_owing.swap(true, Ordering::Relaxed) {
+        // The endpoint's lock is held: nobody changes it meanwhile.
+        if !connection.is_owing.load(Ordering::Relaxed) {
+            connection.is_owing.store(true, Ordering::Relaxed);
             self.owing.push((connection.slot(), now));
         }
     }

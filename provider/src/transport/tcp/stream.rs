@@ -78,6 +78,7 @@ impl Stream {
     }
 
     /// The socket, if what is on it is what is above, byte by byte.
+    #[inline]
     pub fn plain(&self) -> Option<&OwnedFd> {
         if self.is_encrypted() { None } else { Some(&self.fd) }
     }
@@ -91,6 +92,7 @@ impl Stream {
     }
 
     /// Sends what was taken. Whether the socket has all of it.
+    #[inline]
     pub fn push(&self) -> Result<bool, Errno> {
         match self.session.get() {
             None => Ok(true),
@@ -99,6 +101,7 @@ impl Stream {
     }
 
     /// Whether there is something to be received that the socket does not tell of.
+    #[inline]
     pub fn has_more(&self) -> bool {
         self.session.get().is_some_and(|session| session.lock().has_more())
     }

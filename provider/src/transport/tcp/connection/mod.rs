@@ -190,7 +190,13 @@ impl Connection {
     }
 
     /// Goes on with the proof. Whether it is made, or there is none to be made.
+    #[inline]
     pub(super) fn prove(&self, halves: &mut Halves) -> bool {
+        halves.proof.is_none() || self.go_on_proving(halves)
+    }
+
+    #[cold]
+    fn go_on_proving(&self, halves: &mut Halves) -> bool {
         let Some(proof) = &mut halves.proof else { return true };
         if halves.ended.is_some() {
             return false;

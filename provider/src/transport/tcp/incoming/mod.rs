@@ -239,8 +239,13 @@ impl Incoming {
     }
 
     /// Goes on with payload that had to wait for the engine. Whether anything can be read.
+    #[inline]
     fn resume(&mut self) -> Result<bool, Stop> {
         let At::Waiting { id, offset, len } = self.at else { return Ok(true) };
+        self.resume_with(id, offset, len)
+    }
+
+    fn resume_with(&mut self, id: u32, offset: u64, len: usize) -> Result<bool, Stop> {
         let Some(mirror) = &self.mirror else { return Err(Stop::Garbage) };
         if self.expected.get(id).is_none() {
             // All records that came before it have been read, and none was its envelope.
@@ -307,9 +312,39 @@ impl Incoming {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(why) => return Err(why.into()),
         };
-        let read = self.take(got)?;
-        self.carried.extend_from_slice(&got[read..]);
+        if !self.take_whole(got) {
+            let read = self.take(got)?;
+            self.carried.extend_from_slice(&got[read..]);
+        }
         Ok(Some((room, got.len())))
+    }
+
+    /// What mostly came: a head, the lines that it says, and nothing else. Whether that is what these are; if not, nothing has happened.
+    #[inline]
+    fn take_whole(&mut self, bytes: &[u8]) -> bool {
+        let Some((head, body)) = bytes.split_first_chunk() else { return false };
+        let (Ok(frame), Some(mirror)) = (Frame::parse(*head), &mut self.mirror) else { return false };
+        let Body::Records { position, lines } = frame.body else { return false };
+        if body.len() != lines as usize * LINE || !mirror.takes(position, lines) {
+            return false;
+        }
+        mirror.hear(&frame);
+        mirror.put(0, body);
+        mirror.show(lines);
+        self.records_begin(lines);
+        true
+    }
+
+    /// A frame of so many lines is what came last: what follows from that for guesses.
+    #[inline]
+    fn records_begin(&mut self, lines: u32) {
+        self.last = Guess::Records { bytes: 0 };
+        // A line more: who gets less than he asks for need not ask again.
+        let wanted = (lines as usize * LINE + LINE).min(GUESS);
+        self.shorter += 1;
+        if wanted >= self.usual || self.shorter == SHORTER {
+            (self.usual, self.shorter) = (wanted, 0);
+        }
     }
 
     /// One call for a short message whose envelope the engine has not seen yet: all of it is carried.
@@ -318,10 +353,12 @@ impl Incoming {
     }
 
     /// Reads what was carried.
+    #[inline]
     fn read_again(&mut self) -> Result<(), Stop> {
-        if self.carried.is_empty() {
-            return Ok(());
-        }
+        if self.carried.is_empty() { Ok(()) } else { self.read_carried() }
+    }
+
+    fn read_carried(&mut self) -> Result<(), Stop> {
         let mut carried = std::mem::take(&mut self.carried);
         self.read += self.take(&carried[self.read..])?;
         // The memory serves again.
@@ -396,16 +433,10 @@ impl Incoming {
         mirror.hear(&frame);
         self.at = match frame.body {
             Body::Records { position, lines } => {
-                if position != mirror.position || lines > mirror.room() {
+                if !mirror.takes(position, lines) {
                     return Err(Stop::Garbage);
                 }
-                self.last = Guess::Records { bytes: 0 };
-                // A line more: who gets less than he asks for need not ask again.
-                let wanted = (lines as usize * LINE + LINE).min(GUESS);
-                self.shorter += 1;
-                if wanted >= self.usual || self.shorter == SHORTER {
-                    (self.usual, self.shorter) = (wanted, 0);
-                }
+                self.records_begin(lines);
                 At::Records { lines, got: 0 }
             }
             Body::Payload { id, offset, len } => {

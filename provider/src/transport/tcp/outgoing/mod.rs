@@ -182,6 +182,7 @@ impl Outgoing {
     }
 
     /// Whether the other side is to be told at once of what we read: a quarter of the ring, or half of the window.
+    #[inline]
     pub fn owes_much(&self) -> bool {
         self.ring.as_ref().is_some_and(|r| {
             let (consumed, credit) = r.now();
@@ -199,12 +200,18 @@ impl Outgoing {
     }
 
     /// The kernel may have said that it is through with what is on loan.
+    #[inline]
     pub fn hear(&mut self, stream: &Stream) {
         if self.zerocopy.waits() {
-            let mut free = VecDeque::new();
-            self.zerocopy.hear(stream.fd(), &mut free);
-            free.into_iter().for_each(|name| self.has_left(name));
+            self.hear_kernel(stream);
         }
+    }
+
+    #[cold]
+    fn hear_kernel(&mut self, stream: &Stream) {
+        let mut free = VecDeque::new();
+        self.zerocopy.hear(stream.fd(), &mut free);
+        free.into_iter().for_each(|name| self.has_left(name));
     }
 
     fn has_left(&mut self, name: Posted) {

@@ -37,8 +37,15 @@ impl Ring {
     pub fn waiting(&mut self) -> u32 {
         // Our own writer's headers: they are sound.
         while let Peeked::Record(words) = self.walk.peek() {
-            let Ok(header) = Header::parse(words, self.walk.consumed(), self.walk.contiguous()) else { break };
-            self.walk.release(header.lines());
+            let (position, room) = (self.walk.consumed(), self.walk.contiguous());
+            let lines = match Header::parse_inline(words, position, room) {
+                Some(short) => Header::inline_lines(short.len.into()),
+                None => match Header::parse(words, position, room) {
+                    Ok(header) => header.lines(),
+                    Err(_) => break,
+                },
+            };
+            self.walk.release(lines);
         }
         self.walk.consumed().wrapping_sub(self.framed)
     }
@@ -62,6 +69,7 @@ impl Ring {
     /// They are in a frame.
     pub fn pass(&mut self, lines: u32) {
         self.framed = self.framed.wrapping_add(lines);
-        self.at = (self.at + lines) % self.count;
+        let behind = self.at + lines;
+        self.at = if behind < self.count { behind } else { behind - self.count };
     }
 }
