@@ -311,16 +311,18 @@ impl Endpoint {
     }
 
     /// What comes from other hosts, and what leaves for them.
-    #[inline(never)]
+    #[inline(always)]
     fn turn_network(&mut self, out: &mut Out<'_>, look: bool) -> usize {
         let Some(door) = &mut self.door else { return 0 };
+        let work = door.turn(self.poll.looked_at, look, &mut self.poll.events);
+        if self.poll.events.is_empty() { work } else { work + self.take_events(out) }
+    }
+
+    #[inline(never)]
+    fn take_events(&mut self, out: &mut Out<'_>) -> usize {
         let mut events = std::mem::take(&mut self.poll.events);
-        let mut work = door.turn(self.poll.looked_at, look, &mut events);
-        if !events.is_empty() {
-            for event in events.drain(..) {
-                work += self.happened(out, event);
-            }
-        }
+        let work = events.drain(..).map(|event| self.happened(out, event)).sum();
+        // The memory serves again.
         self.poll.events = events;
         work
     }

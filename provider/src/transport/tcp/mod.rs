@@ -273,7 +273,7 @@ impl Tcp {
         let mut parked = std::mem::take(&mut self.parked);
         for slot in parked.drain(..) {
             if let Some(connection) = self.connection(slot) {
-                work += usize::from(self.read(&connection, false, now, events));
+                work += usize::from(self.read_apart(&connection, false, now, events));
             }
         }
         // The memory serves again; what waits still is in another.
@@ -302,7 +302,15 @@ impl Tcp {
         self.office.held_up.load(Ordering::Relaxed) > 0
     }
 
-    /// Reads a connection. Whether there was anything.
+    /// As [`read`](Self::read), for whoever is in no hurry.
+    #[inline(never)]
+    fn read_apart(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
+        self.read(connection, ready, now, events)
+    }
+
+    /// Reads a connection. Whether there was anything. (A part of its callers: what is called between the endpoint's turn and the system call comes back by
+    /// a return of which the processor has forgotten whereto, for the kernel has returned more often than it can remember. `docs/hot-paths.md`.)
+    #[inline(always)]
     fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read(ready);
         connection.hold_up(read.parked);
@@ -319,14 +327,23 @@ impl Tcp {
     }
 
     /// Reads every connection that has something, and takes calls; mostly only the favourite.
+    #[inline(always)]
     pub fn look(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
-        if let Some(connection) = self.favourite.get() {
+        if let Some(connection) = self.favourite.take() {
             work += usize::from(self.read(&connection, true, now, events));
+            self.favourite.keep(connection);
             if !self.favourite.asks() {
                 return work;
             }
         }
+        work + self.ask(now, events)
+    }
+
+    /// Reads whoever has something, by what the poller says.
+    #[inline(never)]
+    fn ask(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+        let mut work = 0;
         let mut tokens = std::mem::take(&mut self.tokens);
         self.office.poller.ready(&mut tokens);
         if let Some(slot) = self.favourite.found(&tokens)
@@ -344,14 +361,14 @@ impl Tcp {
             if token == RING {
                 for slot in self.office.zerocopy.news() {
                     if let Some(connection) = self.connection(slot) {
-                        self.read(&connection, false, now, events);
+                        self.read_apart(&connection, false, now, events);
                     }
                 }
                 continue;
             }
             let slot = token as u32;
             if let Some(connection) = self.connection(slot) {
-                self.read(&connection, true, now, events);
+                self.read_apart(&connection, true, now, events);
             }
         }
         self.tokens = tokens;

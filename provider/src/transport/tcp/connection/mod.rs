@@ -243,6 +243,11 @@ impl Connection {
         self.slot
     }
 
+    /// Whether its endpoint has given it up, or never had it.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.peer.load(Ordering::Relaxed) == NOBODY
+    }
+
     /// The address of the other side, for people.
     pub(super) fn other_end(&self) -> String {
         self.stream.other_end()
@@ -399,6 +404,7 @@ impl Connection {
     }
 
     /// Reads what is there. `ready`: the poller says that there is something.
+    #[inline(always)]
     pub(super) fn read(&self, ready: bool) -> Read {
         if let Some(first) = self.first() {
             return first.read_lane(self, ready);
