@@ -55,6 +55,8 @@ pub(super) fn source(sink: &str, lanes: &str, directory: Option<&String>) {
     let mut out: Vec<Vec<u8>> = (0..PATTERNS).map(|i| pattern(LEN, i)).collect();
     let (mut sent, mut arrived) = (0, 0);
     let (mut since, mut before) = (Instant::now(), 0);
+    // At any time: what it finds out by itself takes the place of that, perhaps before it tells for the first time.
+    let mut learned = false;
     loop {
         if sent < arrived + UNDER_WAY {
             match node.send(Msg::new(to, 1).with(OpFlags::DELIVERY_COMPLETE), &mut out[sent % PATTERNS]) {
@@ -62,13 +64,15 @@ pub(super) fn source(sink: &str, lanes: &str, directory: Option<&String>) {
                 Err(why) => assert_eq!(why, Error::Again),
             }
         }
-        arrived += all_ok(&node.poll());
+        let came = all_ok(&node.poll());
+        arrived += came;
+        let history = || node.domain.ep_history(node.ep, Telling::All).expect("told");
+        learned |= came > 0 && history().lines().any(|line| line.contains("lanes: ") && line.contains("by an earlier job"));
         let took = since.elapsed();
         if took >= Duration::from_secs(4) {
             let rate = ((arrived - before) * LEN) as f64 / took.as_micros() as f64;
-            let (stats, told) = (node.stats(), node.domain.ep_history(node.ep, Telling::All).expect("told"));
-            let stopped = told.contains("the kernel copied all the same");
-            let learned = told.lines().any(|line| line.contains("lanes: ") && line.contains("by an earlier job"));
+            let stats = node.stats();
+            let stopped = history().contains("the kernel copied all the same");
             say(&format!("{rate} {} {} {} {} {stopped} {learned}", stats.lanes, stats.striped, stats.zerocopy, arrived * LEN));
             if directory.is_some() && hear() == "end" {
                 break;
@@ -93,7 +97,7 @@ struct Tale {
     all: u64,
     /// Whether sending without a copy is off because the kernel copied.
     stopped: bool,
-    /// Whether an earlier job found out by how many connections it goes.
+    /// Whether it went by as many connections as an earlier job had found out.
     learned: bool,
 }
 
