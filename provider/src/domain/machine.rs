@@ -228,14 +228,14 @@ impl Door for Doors {
         }
     }
 
-    fn turn(&mut self, now: u64, look: bool, events: &mut Vec<Event>) -> usize {
-        let Some(tcp) = &mut self.tcp else { return 0 };
+    fn turn(&mut self, now: u64, look: bool, events: &mut Vec<Event>) -> (usize, bool) {
+        let Some(tcp) = &mut self.tcp else { return (0, false) };
         if self.nested && !self.armed && tcp.has_connections() {
             // Every turn asks it anyway, and a poller in a poller costs each sender some more.
             self.local.forget(tcp.as_fd());
             self.nested = false;
         }
-        tcp.turn(now, look, events)
+        (tcp.turn(now, look, events), tcp.is_held_up())
     }
 
     fn has_turns(&self) -> bool {

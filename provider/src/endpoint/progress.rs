@@ -57,13 +57,14 @@ impl Endpoint {
         let mut work = 0;
         if self.poll.network {
             let look = !std::mem::take(&mut self.poll.behind) || self.poll.tick.is_multiple_of(LOOK_EVERY);
-            work += self.turn_network(out, look);
-            if self.is_held_up() {
+            let (came, held_up) = self.turn_network(out, look);
+            work += came;
+            if held_up {
                 // Payload is here, and waits for its envelope to be read. What it completes is told before anything else is looked for.
                 work += self.drain_hot(out);
                 // Mostly that has put it where it belongs.
                 if self.is_held_up() {
-                    work += self.turn_network(out, false);
+                    work += self.turn_network(out, false).0;
                 }
             }
         }
@@ -101,7 +102,7 @@ impl Endpoint {
         !self.poll.dialing.is_empty() || !self.poll.busy.is_empty() || self.door.as_ref().is_some_and(|door| door.keeps_back())
     }
 
-    #[inline]
+    #[cold]
     fn is_held_up(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.is_held_up())
     }
@@ -310,21 +311,24 @@ impl Endpoint {
         }
     }
 
-    /// What comes from other hosts, and what leaves for them.
+    /// What comes from other hosts, and what leaves for them. As [`Door::turn`](crate::transport::Door::turn).
     #[inline(always)]
-    fn turn_network(&mut self, out: &mut Out<'_>, look: bool) -> usize {
-        let Some(door) = &mut self.door else { return 0 };
-        let work = door.turn(self.poll.looked_at, look, &mut self.poll.events);
-        if self.poll.events.is_empty() { work } else { work + self.take_events(out) }
+    fn turn_network(&mut self, out: &mut Out<'_>, look: bool) -> (usize, bool) {
+        let Some(door) = &mut self.door else { return (0, false) };
+        let (work, held_up) = door.turn(self.poll.looked_at, look, &mut self.poll.events);
+        if self.poll.events.is_empty() { (work, held_up) } else { self.take_events(out, work) }
     }
 
     #[inline(never)]
-    fn take_events(&mut self, out: &mut Out<'_>) -> usize {
+    fn take_events(&mut self, out: &mut Out<'_>, mut work: usize) -> (usize, bool) {
         let mut events = std::mem::take(&mut self.poll.events);
-        let work = events.drain(..).map(|event| self.happened(out, event)).sum();
+        for event in events.drain(..) {
+            work += self.happened(out, event);
+        }
         // The memory serves again.
         self.poll.events = events;
-        work
+        // Any of them may have changed that.
+        (work, self.is_held_up())
     }
 
     /// Something at the door. Returns how much work it was.

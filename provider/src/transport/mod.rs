@@ -149,10 +149,11 @@ pub trait Door: Send {
     /// The time for a [call](Self::call) of `name` is up: says what was tried, and gives it up.
     fn give_up(&mut self, _name: &Name) {}
 
-    /// One turn of what needs system calls for each message. Returns how much there was. `now` as in [`poll`](Self::poll), perhaps some turns old;
-    /// without `look` nothing new is taken in: what came before is still to be read.
-    fn turn(&mut self, _now: u64, _look: bool, _events: &mut Vec<Event>) -> usize {
-        0
+    /// One turn of what needs system calls for each message. Returns how much there was, and whether something is held up
+    /// ([`is_held_up`](Self::is_held_up)). `now` as in [`poll`](Self::poll), perhaps some turns old; without `look` nothing new is taken in: what came
+    /// before is still to be read.
+    fn turn(&mut self, _now: u64, _look: bool, _events: &mut Vec<Event>) -> (usize, bool) {
+        (0, false)
     }
 
     /// Whether [`turn`](Self::turn) does anything: there are peers on the network, or may be.

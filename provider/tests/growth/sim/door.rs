@@ -168,7 +168,7 @@ impl Door for DoorAt {
         Ok((Arc::new(Talk { fabric: self.fabric.clone(), at: (line, 0) }), 0))
     }
 
-    fn turn(&mut self, _now: u64, _look: bool, events: &mut Vec<Event>) -> usize {
+    fn turn(&mut self, _now: u64, _look: bool, events: &mut Vec<Event>) -> (usize, bool) {
         let mut fabric = self.fabric.lock();
         let cost = fabric.terms.io[2];
         let host = &mut fabric.hosts[self.host];
@@ -181,7 +181,7 @@ impl Door for DoorAt {
             fabric.flush_dirty(at);
         }
         drop(fabric);
-        self.look(events)
+        (self.look(events), false)
     }
 
     fn has_turns(&self) -> bool {
