@@ -308,8 +308,8 @@ impl Tcp {
         self.read(connection, ready, now, events)
     }
 
-    /// Reads a connection. Whether there was anything. (A part of its callers: what is called between the endpoint's turn and the system call comes back by
-    /// a return of which the processor has forgotten whereto, for the kernel has returned more often than it can remember. `docs/hot-paths.md`.)
+    /// Reads a connection. Whether there was anything. (A part of its callers: the less there is to come back from behind the system call, the
+    /// sooner a message is told. `docs/hot-paths.md`.)
     #[inline(always)]
     fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
         let read = connection.read(ready);
