@@ -62,7 +62,7 @@ fn whoever_speaks() {
 fn both_at_once() {
     let _dog = watchdog("both_at_once", 120);
     const N: usize = 20;
-    // Each of the four pairs twice: a gigabyte more, looked at byte by byte, takes a sanitizer a minute and finds nothing else.
+    // Each of the four pairs twice. Further rounds would differ by their payload only, and take a sanitizer a minute to look at.
     for round in 0..8 {
         let (mut a, mut b, to_b, to_a) = pair(1 + round as u64 % 2, 1 + round as u64 / 2 % 2);
         for n in SIZES {
