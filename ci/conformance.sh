@@ -25,7 +25,7 @@
 # last kept baseline of the part, too; the table tells the three apart.
 #
 # Every test, or the whole part where a suite runs them in one program, has a time limit. Where the ranks stood
-# when it came is in the result (their stacks, if gdb is there), and one line of it is printed. A part runs
+# when it came is in the result (their stacks, if eu-stack or gdb is there), and one line of it is printed. A part runs
 # alone: other load makes what spins in turns slow. The result says what load there was before.
 #
 # Each part first proves that what it runs uses rustmx. Programs run in PID and network namespaces of

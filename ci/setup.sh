@@ -31,8 +31,8 @@ papers_packages=(matplotlib==3.11.2)
 
 debian_packages=(gcc libc6-dev openmpi-bin libopenmpi-dev libfabric-dev libfabric-bin)
 # For ci/test.sh and ci/bench.sh.
-# The allocators: for provider/tests/cache, preloaded.
-test_packages=(valgrind binutils python3 util-linux libjemalloc2 libtcmalloc-minimal4)
+# The allocators: for provider/tests/cache, preloaded. Elfutils tells where a rank stands that does not end.
+test_packages=(valgrind binutils elfutils python3 util-linux libjemalloc2 libtcmalloc-minimal4)
 # For ci/netlab.sh.
 netlab_packages=(iproute2 nftables procps)
 # For ci/conformance.sh. Fabtests has no configure script before autoconf made one.

@@ -335,7 +335,7 @@ run_step() {
     say "$step: FAILED, $good passed and $bad failed, exit code $code, $((SECONDS - begun)) s; the end of $log:"
     grep -E -A 1 '^(FAIL|error|test .* FAILED|Diff in|thread .* panicked)' "$log" | grep -v '^--$' | cut -c 1-300 | head -n 30 | sed 's/^/    /'
     echo "    ..."
-    tail -n 30 "$log" | sed 's/^/    /'
+    tail -n 80 "$log" | sed 's/^/    /'
   fi
   passed=$((passed + good))
   failed=$((failed + bad))

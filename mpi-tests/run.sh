@@ -32,8 +32,9 @@
 #
 # FI_RUSTMX_* in the environment reach all ranks, on all hosts.
 #
-# Needs what ci/setup.sh installs. Prints one line for each run and, last, "N passed, N failed";
-# exits with 1 if any run failed. Logs are under target/mpi-tests.
+# Needs what ci/setup.sh installs. Prints one line for each run, what those that failed said, and, last, "N passed, N failed";
+# exits with 1 if any run failed. Logs are under target/mpi-tests. Where the ranks of a run stood, and the connections of its hosts,
+# is noted in its log a little before its time is up.
 #
 # With rustmx every run must also prove that its messages went over rustmx: an MPI that does not
 # like a provider falls back to something else without a word, and all programs pass. Over hosts, programs with long messages
@@ -66,6 +67,7 @@ quick=
 cores=$(nproc)
 passed=0
 failed=0
+failures=() # their logs
 
 die() {
   echo "run.sh: $*" >&2
@@ -401,6 +403,23 @@ crossed() {
   [ -n "$place" ] || [ "$1" -gt 200000 ]
 }
 
+# Shortly before a run's time is up: where its ranks stand, and what waits on the connections of its hosts; twice, to see what moves.
+tell_where_it_stands() {
+  local never time host
+  # (No child: one would outlive this.)
+  exec {never}<> <(:)
+  read -rt $((limit - 6)) -u "$never" || true
+  for time in 1 2; do
+    echo "-- where the ranks stand, $time of 2"
+    python3 "$here/conformance/launch.py" "${command[0]}"
+    for ((host = 1; host <= hosts && hosts > 1; host++)); do
+      echo "-- connections of h$host"
+      # Those within a host are the launcher's.
+      "${netlab[@]}" exec "h$host" ss -HtinoO | grep -vF -e ' 127.0.0.1:' -e ' [::1]:' | cut -c 1-400 || true
+    done
+  done
+}
+
 # run_one MPI NP PROGRAM: one run, one line.
 run_one() {
   local mpi=$1 np=$2 program=$3 environment launcher command log code=0 why='' start
@@ -415,6 +434,8 @@ run_one() {
   local wire=0
   [ "$hosts" = 1 ] || wire=$(bytes_of_h1)
   start=$(date +%s%N)
+  tell_where_it_stands >"$log.stuck" 2>&1 </dev/null &
+  local watcher=$!
   # Two files, so that no line of standard error can come into the middle of the one of the other.
   env "${environment[@]}" timeout -k 5 "$limit" "${launcher[@]}" "${command[@]}" \
     >"$log.out" 2>"$log.err" </dev/null || code=$?
@@ -426,7 +447,9 @@ run_one() {
     [ $code != 124 ] || why="timeout after $limit s"
     [ -n "$why" ] || grep -qxF "$(expected_line "$program")" "$log.out" || why="no OK line"
   fi
-  cat "$log.out" "$log.err" >>"$log.log"
+  kill $watcher 2>/dev/null || true
+  wait $watcher 2>/dev/null || true
+  cat "$log.out" "$log.err" "$log.stuck" >>"$log.log"
   if [ "$hosts" != 1 ]; then
     wire=$(($(bytes_of_h1) - wire))
     echo "proof: $wire bytes left h1" >>"$log.log"
@@ -443,10 +466,11 @@ run_one() {
   if [ -z "$why" ]; then
     passed=$((passed + 1))
     echo "PASS $line"
-    rm -f "$log.out" "$log.err"
+    rm -f "$log.out" "$log.err" "$log.stuck"
   else
     failed=$((failed + 1))
     echo "FAIL $line $why log: $log.log"
+    failures+=("$log.log")
   fi
 }
 
@@ -454,7 +478,7 @@ main() {
   parse "$@"
   build_all
   [ -z "$versions" ] || make_versions
-  local mpi np program
+  local mpi np program log
   if [ "$hosts" != 1 ]; then
     trap '"${netlab[@]}" down' EXIT
     "${netlab[@]}" up --hosts "$hosts" "${lab_options[@]}"
@@ -465,6 +489,11 @@ main() {
     for np in "${ranks[@]}"; do
       for program in "${programs[@]}"; do run_one "$mpi" "$np" "$program"; done
     done
+  done
+  # Where this ran the logs may soon be gone.
+  for log in "${failures[@]:0:2}"; do
+    echo "the end of $log:"
+    tail -n 70 "$log" | cut -c 1-600 | sed 's/^/  | /'
   done
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]

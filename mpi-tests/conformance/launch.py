@@ -164,15 +164,19 @@ def rank_of(pid):
     return next((env[name] for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK") if name in env), None)
 
 
+# What tells the stacks of a running process; the first that is there. (gdb stops each for a second or more.)
+STACKS = (["eu-stack", "-n", "16", "-p"], ["gdb", "-batch", "-nx", "-ex", "thread apply all bt 16", "-p"])
+
+
 def whereabouts(pid):
-    """Where the threads of a process stand: their stacks if gdb is there, else what the kernel knows."""
-    if shutil.which("gdb"):
-        ask = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all bt 16"]
+    """Where the threads of a process stand: their stacks if eu-stack or gdb is there, else what the kernel knows."""
+    ask = next((words for words in STACKS if shutil.which(words[0])), None)
+    if ask:
         try:
-            text = subprocess.run(ask, capture_output=True, text=True, errors="replace", timeout=15).stdout
+            text = subprocess.run([*ask, str(pid)], capture_output=True, text=True, errors="replace", timeout=15).stdout
         except subprocess.TimeoutExpired:
             text = ""
-        frames = [line[:150] for line in text.splitlines() if re.match(r"Thread \d|#\d", line)]
+        frames = [line[:150] for line in text.splitlines() if re.match(r"Thread \d|TID \d|#\d", line)]
         if frames:
             return frames
     lines = []
@@ -186,9 +190,23 @@ def whereabouts(pid):
     return lines
 
 
+def heading(pid, rank):
+    """Which process that is; None if it has ended."""
+    try:
+        program = Path(f"/proc/{pid}/cmdline").read_text().strip("\0").replace("\0", " ")
+    except OSError:
+        return None
+    return f"== {program}: rank {rank}, {seconds_old(pid):.0f} s old"
+
+
+def is_launcher(head):
+    return Path(head[3:].split(" ")[0].rstrip(":")).name in (
+        "mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "sh")
+
+
 class Watch:
     """Notes where the ranks of a program stand that has run suspiciously long: once, and not of all if
-    there are many, because gdb stops each for a second or more."""
+    there are many, because that takes a while."""
 
     RANKS = 4
 
@@ -200,15 +218,12 @@ class Watch:
             rank = rank_of(pid)
             if rank is None or int(rank) >= self.RANKS or pid in self.seen or not everything and seconds_old(pid) < self.after:
                 continue
-            try:
-                program = Path(f"/proc/{pid}/cmdline").read_text().strip("\0").replace("\0", " ")
-            except OSError:
-                continue
-            if Path(program.split(" ")[0]).name in ("mpiexec", "mpirun", "prterun", "orted", "hydra_pmi_proxy", "sh"):
+            head = heading(pid, rank)
+            if head is None or is_launcher(head):
                 continue
             self.seen.add(pid)
             with open(self.log, "a") as file:
-                print(f"== {program}: rank {rank}, {seconds_old(pid):.0f} s old", *whereabouts(pid), sep="\n", file=file)
+                print(head, *whereabouts(pid), sep="\n", file=file)
 
 
 def stuck(log, program=""):
@@ -332,3 +347,26 @@ started = time.monotonic()
 
 def say(text):
     print(f"[conformance {time.monotonic() - started:4.0f}s] {text}", flush=True)
+
+
+def in_a_line(frames):
+    """Stacks as whereabouts() tells them, a line for each thread: the outermost call first."""
+    threads = []
+    for line in frames:
+        if line.startswith("#"):
+            threads[-1][1].append(re.sub(r"^#\d+\s+(0x[0-9a-f]+ )?(in )?|::h[0-9a-f]{16}$", "", line).strip() or "?")
+        else:
+            threads.append((line.rstrip(": "), []))
+    return [f"{name}: {' > '.join(reversed(calls))}" if calls else name for name, calls in threads]
+
+
+def ranks_of(program):
+    """Where the ranks of a program stand, by its path, whoever started them."""
+    for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
+        rank, head = rank_of(pid), heading(pid, None)
+        if rank is not None and head is not None and program in head and not is_launcher(head):
+            print(heading(pid, rank), *in_a_line(whereabouts(pid)), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    ranks_of(sys.argv[1])
