@@ -211,7 +211,8 @@ set_environment() {
   local mpi=$1
   environment=()
   if [ "$provider" = rustmx ]; then
-    environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1)
+    # What it warns of is shown if the run fails.
+    environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1 FI_LOG_LEVEL=warn FI_LOG_PROV=rustmx)
     [ -z "$heap" ] || environment+=(LD_PRELOAD="$heap")
   elif [ "$provider" != native ]; then
     environment+=(FI_PROVIDER="$provider")

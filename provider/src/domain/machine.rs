@@ -114,15 +114,22 @@ impl Machine {
                 let place = Place { addresses, port: tcp.port() };
                 Ok(Some((tcp, place)))
             }
-            Err(why) if self.shm && (port == 0 || ip.is_loopback()) => {
-                self.log.warn(|| format!("peers on other hosts cannot be reached: no port to listen at ({why})"));
-                Ok(None)
-            }
             Err(why) => {
-                self.log.warn(|| match &self.terms.ports {
+                let tell = || match &self.terms.ports {
                     Some(range) if port == 0 => no_port(range, "to listen at"),
                     _ => format!("cannot listen at {ip} port {port}: {why}"),
-                });
+                };
+                if self.shm && (port == 0 || ip.is_loopback()) {
+                    let text = || format!("peers on other hosts cannot be reached: {}", tell());
+                    // A job on several hosts fails by it, and MPIs do not say why.
+                    if self.terms.ports.is_some() {
+                        self.log.insist(text)
+                    } else {
+                        self.log.warn(text)
+                    }
+                    return Ok(None);
+                }
+                self.log.warn(tell);
                 Err(why)
             }
         }

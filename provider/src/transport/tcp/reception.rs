@@ -28,7 +28,7 @@ use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms};
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
-use crate::sys::{fork, limits, ports, tcp};
+use crate::sys::{fork, host, limits, ports, tcp};
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::version;
 use parking_lot::Mutex;
@@ -39,6 +39,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Nanoseconds that a caller may take between connecting and saying hello, from the first look at it on.
 const HELLO_PATIENCE: u64 = 4_000_000_000;
@@ -53,6 +54,9 @@ const NAP: u64 = 20_000_000;
 const LOOK_EVERY: u64 = 1_000_000;
 /// Nanoseconds that may be slept while there is somebody whose patience may end, or who must wait until there is a place.
 const BUSY_NAP: u64 = 250_000_000;
+
+/// Microseconds that are slept at most between tries of all ports of a range: 50 ms in all, on average, before none is left.
+const SWEEPS: [u64; 12] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 15_000, 15_000, 15_000, 20_000];
 
 const LISTENER: u64 = u64::MAX;
 /// What the poller of an endpoint says as long as there is a call in its inbox.
@@ -409,13 +413,26 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
         },
     };
     match &terms.ports {
-        Some(range) if port == 0 => {
-            let count = u32::from(range.end() - range.start()) + 1;
-            let ports = (0..count).map(|i| range.start() + ((u32::from(random) + i) % count) as u16);
-            ports.map(at).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or(Err(Errno::ADDRINUSE))
-        }
+        Some(range) if port == 0 => among(range, random, at),
         _ => at(port),
     }
+}
+
+/// Tries the ports of a range, from some place on.
+///
+/// That each was in use when it was tried does not mean that all are: a process that closes one endpoint and opens another, as MPIs do when they start,
+/// may have been met at both its ports; and of two that begin to listen at one port at the same moment the kernel refuses both. So all are tried again,
+/// after pauses that differ between processes.
+fn among(range: &RangeInclusive<u16>, start: u16, mut at: impl FnMut(u16) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    let count = u32::from(range.end() - range.start()) + 1;
+    for pause in SWEEPS {
+        let mut ports = (0..count).map(|i| range.start() + ((u32::from(start) + i) % count) as u16);
+        if let Some(done) = ports.find_map(|port| Some(at(port)).filter(|r| !matches!(r, Err(Errno::ADDRINUSE)))) {
+            return done;
+        }
+        std::thread::sleep(Duration::from_micros(host::random() % pause));
+    }
+    Err(Errno::ADDRINUSE)
 }
 
 /// What to say when a range is used up.

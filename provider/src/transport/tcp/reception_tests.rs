@@ -44,3 +44,16 @@ fn who_comes_while_the_last_one_goes_has_the_port() {
     assert_eq!(first + shared, 2 * ROUNDS);
     assert!(ALL.lock().iter().filter_map(Weak::upgrade).all(|reception| reception.terms != terms), "nobody is left");
 }
+
+/// Processes open and close endpoints while others start: who finds all ports of a range in use, one after the other, may have met the same process twice.
+#[test]
+#[cfg_attr(miri, ignore = "sockets of several threads")]
+fn as_many_ports_as_processes_are_enough() {
+    const ROUNDS: usize = 20_000;
+    let first = port();
+    let terms = Terms { ip: Some(([127, 0, 0, 2].into(), 0)), ports: Some(first..=first + 1), ..Terms::default() };
+    let come_and_go = || (0..ROUNDS).filter(|_| listen(&terms, 0, host::random() as u16).is_err()).count();
+    let refused: usize =
+        std::thread::scope(|s| [0; 2].map(|_| s.spawn(come_and_go)).map(|t| t.join().expect("no panic")).iter().sum());
+    assert_eq!(refused, 0, "of {ROUNDS} rounds");
+}
