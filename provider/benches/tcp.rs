@@ -1,5 +1,9 @@
 //! The figures of `docs/adr/0019-tcp.md` for short messages: a tagged message of some bytes to and fro over the loopback interface, beside two
 //! plain sockets that spin and do nothing else. Two processes on two cores, rounds of both in turn.
+//!
+//! Each side waits a little before it speaks, not as long each time, and both know how long: an answer that always comes at the same moment after its
+//! question is always just behind a look at the socket, or just before one, and that is luck. The time waited is not counted. A receive is posted
+//! when the message before it has left, as in programs that send and then receive.
 //! `cargo bench -p rustmx-benches --bench tcp [-- BYTES [ROUNDS]]`.
 
 mod node;
@@ -12,7 +16,7 @@ use rustmx::types::INJECT_MAX;
 use rustmx::{Addr, Config, CqRead, Name, OpFlags};
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Messages of one kind in a round.
 const TURNS: usize = 3000;
@@ -70,34 +74,47 @@ impl Side {
     /// To and fro, `TURNS` times: the median of half of it, in nanoseconds.
     fn ask(&mut self, raw: bool) -> f64 {
         let mut took: Vec<_> = (0..TURNS)
-            .map(|_| {
+            .map(|turn| {
+                wait(pause(turn, 1));
                 let begun = Instant::now();
                 if raw {
                     self.say_raw();
                     self.hear_raw();
                 } else {
-                    self.node.recv(&mut self.into);
                     self.say();
+                    self.node.recv(&mut self.into);
                     self.hear();
                 }
-                begun.elapsed().as_nanos() as f64 / 2.0
+                (begun.elapsed() - pause(turn, 2)).as_nanos() as f64 / 2.0
             })
             .collect();
         median(&mut took)
     }
 
     fn answer(&mut self, raw: bool) {
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
             if raw {
                 self.hear_raw();
+                wait(pause(turn, 2));
                 self.say_raw();
             } else {
                 self.node.recv(&mut self.into);
                 self.hear();
+                wait(pause(turn, 2));
                 self.say();
             }
         }
     }
+}
+
+/// What a side waits before it speaks: up to a microsecond, some times as long as a look at a socket takes.
+fn pause(turn: usize, side: u64) -> Duration {
+    Duration::from_nanos((turn as u64 * 2 + side).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54)
+}
+
+fn wait(pause: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < pause {}
 }
 
 fn median(of: &mut [f64]) -> f64 {
