@@ -211,8 +211,9 @@ set_environment() {
   local mpi=$1
   environment=()
   if [ "$provider" = rustmx ]; then
-    # What it warns of is shown if the run fails.
-    environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1 FI_LOG_LEVEL=warn FI_LOG_PROV=rustmx)
+    environment+=(FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1)
+    # What it warns of is shown if the run fails. That two versions met must be told without that.
+    [ -n "$versions" ] || environment+=(FI_LOG_LEVEL=warn FI_LOG_PROV=rustmx)
     [ -z "$heap" ] || environment+=(LD_PRELOAD="$heap")
   elif [ "$provider" != native ]; then
     environment+=(FI_PROVIDER="$provider")
