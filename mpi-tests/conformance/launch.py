@@ -354,6 +354,8 @@ def in_a_line(frames):
     threads = []
     for line in frames:
         if line.startswith("#"):
+            if not threads:
+                threads.append(("thread", []))
             threads[-1][1].append(re.sub(r"^#\d+\s+(0x[0-9a-f]+ )?(in )?|::h[0-9a-f]{16}$", "", line).strip() or "?")
         else:
             threads.append((line.rstrip(": "), []))
