@@ -4,7 +4,7 @@ use super::*;
 use crate::log::{Log, LogSink, LogSubsystem};
 use crate::select::profile::Profiles;
 use crate::sys::machine::Machine;
-use crate::transport::tcp::{Copies, Lanes, MOST_LANES};
+use crate::transport::tcp::{Copies, Lanes, MOST_LANES, SIZES, WAYS};
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt;
 
@@ -69,8 +69,10 @@ fn job(config: &Config, link: &str, lesson: Lesson) -> Result<bool, String> {
 }
 
 fn small() -> Vec<Entry> {
+    let (mut costs, last) = (<[[f64; WAYS]; SIZES.len()]>::default(), SIZES.len() - 1);
+    (costs[0], costs[last]) = ([50.5, 20.0, 0.0], [60.0, 0.25, 5.0]);
     let lesson = Lesson {
-        copies: Some((Copies { copied: false, costs: [[50.5, 20.0, 0.0], [0.0; 3], [60.0, 0.25, 5.0]] }, By::Job(20_000))),
+        copies: Some((Copies { copied: false, costs }, By::Job(20_000))),
         round_trip: Some((23, By::Job(20_001))),
         ..four_lanes(By::Job(20_002))
     };
@@ -83,7 +85,7 @@ fn by() -> impl Strategy<Value = By> {
 
 fn lesson() -> impl Strategy<Value = Lesson> {
     let lanes = (1..=MOST_LANES, proptest::array::uniform8(prop_oneof![Just(0.0), 1e-3f64..1e3]), by());
-    let costs = proptest::array::uniform3(proptest::array::uniform3(prop_oneof![Just(0.0), 1e-3f64..1e6]));
+    let costs = proptest::array::uniform6(proptest::array::uniform3(prop_oneof![Just(0.0), 1e-3f64..1e6]));
     let (copies, round_trip) = ((any::<bool>(), costs, by()), (any::<u32>(), by()));
     let all = (proptest::option::of(lanes), proptest::option::of(copies), proptest::option::of(round_trip));
     all.prop_map(|(lanes, copies, round_trip)| Lesson {

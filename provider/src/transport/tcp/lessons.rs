@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Most connections of a pair for which a rate is kept.
 pub const MOST_LANES: usize = super::lanes::MOST;
 /// Sizes of payload that are told apart: from these bytes on.
-pub const SIZES: [usize; 3] = super::zerocopy::CLASSES;
+pub const SIZES: [usize; 6] = super::zerocopy::CLASSES;
 /// Ways of payload that are told apart: copied, without a copy, without a copy out of registered buffers.
 pub const WAYS: usize = 3;
 /// Most links of a book: a process that meets more has no more to say of the last ones than others will.

@@ -10,8 +10,9 @@ use super::samples::Samples;
 use crate::transport::tcp::lessons::{self, By, Copies};
 use std::fmt;
 
-/// Sizes that are told apart: from these bytes on.
-pub(in super::super) const CLASSES: [usize; 3] = [LEAST, 128 << 10, 512 << 10];
+/// Sizes that are told apart: from these bytes on. Fine ones: what a call costs beside its bytes is spread over few or many, and within a class a KiB should
+/// cost much the same, else the middle one of some samples says more of their sizes than of the way.
+pub(in super::super) const CLASSES: [usize; 6] = [LEAST, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// Shorter payload is always copied: pinning some pages costs what copying them does.
 pub(super) const LEAST: usize = 32 << 10;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.

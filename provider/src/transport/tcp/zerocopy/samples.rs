@@ -6,7 +6,7 @@ const SAMPLES: usize = 7;
 /// The last costs of one way, in nanoseconds for a KiB; without a copy with what the notice took.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Samples {
-    last: [f64; SAMPLES],
+    last: [f32; SAMPLES],
     pub count: usize,
     /// Of these what others saw.
     others: usize,
@@ -15,7 +15,7 @@ pub(super) struct Samples {
 impl Samples {
     /// What others saw.
     pub fn from_others(cost: f64) -> Samples {
-        Samples { last: [cost; SAMPLES], count: SAMPLES, others: SAMPLES }
+        Samples { last: [cost as f32; SAMPLES], count: SAMPLES, others: SAMPLES }
     }
 
     /// The middle one, if all were seen here.
@@ -24,7 +24,7 @@ impl Samples {
     }
 
     pub fn add(&mut self, cost: f64) {
-        self.last[self.count % SAMPLES] = cost;
+        self.last[self.count % SAMPLES] = cost as f32;
         self.count += 1;
     }
 
@@ -35,7 +35,7 @@ impl Samples {
     /// The middle one, once there are enough.
     pub fn cost(&self) -> Option<f64> {
         let mut sorted = self.last;
-        sorted.sort_by(f64::total_cmp);
-        self.are_enough().then_some(sorted[SAMPLES / 2])
+        sorted.sort_by(f32::total_cmp);
+        self.are_enough().then_some(sorted[SAMPLES / 2].into())
     }
 }
