@@ -11,14 +11,14 @@ use crate::transport::tcp::lessons::{self, By, Copies};
 use std::fmt;
 
 /// Sizes that are told apart: from these bytes on. Fine ones: what a call costs beside its bytes is spread over few or many, and within a class a KiB should
-/// cost much the same, else the middle one of some samples says more of their sizes than of the way.
+/// cost much the same, else some samples say more of their sizes than of the way.
 pub(in super::super) const CLASSES: [usize; 6] = [LEAST, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// Shorter payload is always copied: pinning some pages costs what copying them does.
 pub(super) const LEAST: usize = 32 << 10;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.
 const LOOK: u32 = 8;
-/// Trials in a row of a way that is not used: as many as move the middle.
-const BURST: u32 = 4;
+/// Trials in a row of a way that is not used: as many as show that it became better, though one of them meets a bad moment.
+const BURST: u32 = super::samples::COUNTS as u32 + 2;
 /// Payloads that may be passed over in such a row, because the way cannot be used for them.
 const PASSED: u32 = 8 * BURST;
 /// Payloads between such trials: at least, and at most. In between the times grow, and trials of one way may cost this part of the whole.
@@ -211,10 +211,10 @@ impl Class {
             }
             if best.0 != used {
                 self.usual[usize::from(held)] = best.0;
-                // Soon looked at again: some bad moments of the other ways may have been the reason.
-                for tried in &mut self.ways.0 {
-                    *tried = Tried { samples: tried.samples, ..Tried::default() };
-                }
+                // What was used until now is soon looked at again: some bad moments may have been the reason. Not the third way: where two are worth the same they
+                // take turns, and it would be tried each time.
+                let before = &mut self.ways[used];
+                *before = Tried { samples: before.samples, ..Tried::default() };
             }
         }
     }
