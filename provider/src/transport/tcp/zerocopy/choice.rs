@@ -19,7 +19,7 @@ pub(super) const LEAST: usize = 32 << 10;
 const LOOK: u32 = 8;
 /// Trials in a row of a way that is not used: as many as show that it became better, though one of them meets a bad moment.
 const BURST: u32 = super::samples::COUNTS as u32 + 2;
-/// Payloads that may be passed over in such a row, because the way cannot be used for them.
+/// Payloads that may be passed over in such a row, because the way cannot be used for them, or is used for them anyway.
 const PASSED: u32 = 8 * BURST;
 /// Payloads between such trials: at least, and at most. In between the times grow, and trials of one way may cost this part of the whole.
 const EVERY: [u32; 2] = [64, 1 << 16];
@@ -170,8 +170,8 @@ impl Class {
         let usual = self.usual[usize::from(may(Way::Registered))];
         let usual = if may(usual) { usual } else { Way::Copied };
         let mut trial = None;
-        for way in WAYS.into_iter().filter(|way| open[*way] && *way != usual) {
-            if self.ways[way].until == 0 {
+        for way in WAYS.into_iter().filter(|way| open[*way]) {
+            if way != usual && self.ways[way].until == 0 {
                 let affordable = self.affordable(way, usual);
                 let tried = &mut self.ways[way];
                 (tried.trials, tried.passes) = (BURST, PASSED);
@@ -179,13 +179,16 @@ impl Class {
                 tried.until = tried.every;
             }
             let tried = &mut self.ways[way];
-            if tried.trials > 0 && may(way) && trial.is_none() {
-                tried.trials -= 1;
-                trial = Some(way);
-            } else if tried.trials > 0 && !may(way) {
-                // What is due and cannot be used for this payload waits for one that it can be used for, but not for ever: all are looked at meanwhile.
+            if tried.trials == 0 {
+                continue;
+            }
+            if way == usual || !may(way) {
+                // What is due and is no news for this payload, or cannot be used for it, waits for one of the other kind, but not for ever: all are looked at meanwhile.
                 tried.passes = tried.passes.saturating_sub(1);
                 tried.trials = if tried.passes == 0 { 0 } else { tried.trials };
+            } else if trial.is_none() {
+                tried.trials -= 1;
+                trial = Some(way);
             }
         }
         (trial.unwrap_or(usual), false)
@@ -213,8 +216,10 @@ impl Class {
                 self.usual[usize::from(held)] = best.0;
                 // What was used until now is soon looked at again: some bad moments may have been the reason. Not the third way: where two are worth the same they
                 // take turns, and it would be tried each time.
-                let before = &mut self.ways[used];
-                *before = Tried { samples: before.samples, ..Tried::default() };
+                for way in [used, best.0] {
+                    let tried = &mut self.ways[way];
+                    *tried = Tried { samples: tried.samples, ..Tried::default() };
+                }
             }
         }
     }

@@ -328,6 +328,19 @@ fn equals_do_not_make_the_dear_way_tried() {
     assert!(copied <= CLASSES.len() * BURST as usize && lent > 1000 && registered > 1000, "{:?}", sender.by.0);
 }
 
+/// Payload of one kind ends to come while a way is due to be tried for it: the other kind goes on trying what it may.
+#[test]
+fn a_kind_that_ends_stops_no_trials() {
+    let both = Link { held: 90, pin_kib: 70.0, held_kib: 50.0, ..CARD };
+    for begin in 300..700 {
+        let mut sender = Sender::new(13);
+        sender.send(&both, begin);
+        sender.send(&Link { copy_kib: 1.0, held: 0, ..both }, 12_000);
+        sender.send(&Link { copy_kib: 1.0, held: 0, ..both }, 1000);
+        assert!(sender.by[Way::Copied] > 900, "{begin}: {:?}", sender.by.0);
+    }
+}
+
 #[test]
 fn short_payload_is_copied() {
     let mut choice = choice(true);
