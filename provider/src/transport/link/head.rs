@@ -11,7 +11,7 @@ use crate::wire::header::{HEAD, Header};
 /// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
 const AT_ONCE: usize = 16;
 
-/// Lines of so many bytes of payload are taken when they are read. Shorter records wait for their header only.
+/// Lines of so many bytes of payload in the ring are taken when they are read. Shorter records wait for their header only.
 const TAKEN: usize = 512;
 
 impl Link {
@@ -123,6 +123,12 @@ impl Link {
         n
     }
 
+    /// Whether the lines of so many bytes of payload are to be taken. Not those of a cell: its next writer is whoever has just read it, whose copies they are.
+    #[inline]
+    fn takes(&self, header: &Header, bytes: usize) -> bool {
+        self.taking && bytes >= TAKEN && !header.is_in_cell()
+    }
+
     /// Copies the payload of the record at the head to `iov` from `skip` on, at most `max` bytes. Returns the bytes placed.
     #[inline]
     pub fn payload_to(&self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> usize {
@@ -130,7 +136,7 @@ impl Link {
         if n == 0 {
             return 0;
         }
-        self.place(header).map_or(0, |(ring, at)| match self.taking && n >= TAKEN {
+        self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(at, iov, skip, n),
             false => ring.drain(at, iov, skip, n),
         })
@@ -141,7 +147,7 @@ impl Link {
         if let Some((ring, at)) = self.place(header) {
             let len = header.len as usize;
             ring.append_to(at, len, out);
-            if self.taking && len >= TAKEN {
+            if self.takes(header, len) {
                 ring.take(at, len);
             }
         }

@@ -178,7 +178,7 @@ impl Link {
         self
     }
 
-    /// Takes the lines of long records that it reads for itself, where it may write to them: on some processors their writer gets them back sooner
+    /// Takes the lines of long records in the ring that it reads for itself, where it may write to them: on some processors their writer gets them back sooner
     /// from a cache that has them alone (`docs/adr/0004-ring.md`, "Lines that the reader takes"). No, if nobody says anything.
     pub fn taking(mut self, yes: bool) -> Link {
         self.taking = yes;
