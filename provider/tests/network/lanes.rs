@@ -22,7 +22,12 @@ fn by(tcp_lanes: u64) -> Config {
 struct Pair {
     nodes: [Node; 2],
     to: [Addr; 2],
+    /// Buffers of receives that may still be posted: what closes may still put something there, and the nodes are dropped before.
+    posted: Vec<Buffers>,
 }
+
+/// Long ones and short ones of each side.
+type Buffers = (Vec<Vec<Vec<u8>>>, Vec<Vec<[u8; 32]>>);
 
 impl Pair {
     fn new(configs: [Config; 2]) -> Pair {
@@ -32,7 +37,7 @@ impl Pair {
         b.recv(Want::tag(0), &mut into).expect("recv");
         a.send(Msg::new(to_b, 0), &mut [1; 8]).expect("send");
         crate::common::run(&mut [&mut a, &mut b], &[1, 1]);
-        Pair { nodes: [a, b], to: [to_b, to_a] }
+        Pair { nodes: [a, b], to: [to_b, to_a], posted: Vec::new() }
     }
 
     fn ports(&self) -> [u16; 2] {
@@ -64,13 +69,17 @@ impl Pair {
                 match said {
                     Ok(()) => sent[s] += 1,
                     Err(Error::Again) => {}
-                    Err(_) => return failed + 1,
+                    Err(_) => {
+                        self.posted.push((into, short));
+                        return failed + 1;
+                    }
                 }
             }
             for event in self.nodes.iter_mut().flat_map(|node| node.poll()) {
                 *if event.is_ok() { &mut done } else { &mut failed } += 1;
             }
             if failed > 0 && self.nodes.iter().all(|node| node.stats().lost > 0) {
+                self.posted.push((into, short));
                 return failed;
             }
             meanwhile(done);
