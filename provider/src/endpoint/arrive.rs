@@ -1,7 +1,7 @@
 //! Receiving: take records out of a ring, match, deliver. Whatever is in the ring is taken out: a message without a
 //! receive is kept, so nobody's message waits behind one that nobody wants.
 
-use super::peers::{Peer, next_acknowledged};
+use super::peers::{Landing, Peer, next_acknowledged};
 use super::recv::{self, Multi, Wanted};
 use super::report::Reporter;
 use super::tally::Back;
@@ -171,6 +171,9 @@ fn finish(
 impl Desk<'_> {
     #[inline]
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
+        if peer.landing.is_some() {
+            return self.land(out, peer);
+        }
         let Some(link) = &mut peer.link else { return Ok(false) };
         let Some(header) = link.peek()? else { return Ok(false) };
         if !peer.await_ack.is_empty() {
@@ -184,6 +187,9 @@ impl Desk<'_> {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
             Kind::Eager => {
                 link.find_cell(&header, self.waited)?;
+                if !link.is_all_there(&header) {
+                    return self.begin_landing(out, peer, &header);
+                }
                 self.long_message::<Eager>(out, peer, &header)?
             }
             Kind::Rts => {
@@ -232,6 +238,42 @@ impl Desk<'_> {
         }
         if let Some(link) = &mut peer.link {
             link.consume(lines);
+        }
+        Ok(true)
+    }
+
+    /// The message at the head is announced, and its sender still writes it: finds the receive that it is for, and begins to [`land`](Self::land) it. One that no receive
+    /// waits for stays in the ring until it is whole.
+    #[inline(never)]
+    fn begin_landing(&mut self, out: &mut Out<'_>, peer: &mut Peer, header: &Header) -> Result<bool, Corrupt> {
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let matcher = if header.flags & flag::TAGGED != 0 { &mut *self.tagged } else { &mut *self.untagged };
+        let Some(post) = matcher.posted.find(header.tag, peer.canonical) else { return Ok(false) };
+        if !matches!(matcher.posted.get_mut(post), Some(Wanted::Once(_))) {
+            return Ok(false);
+        }
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
+        let said = Eager::announced(&mut wire, header)?;
+        let Some(Wanted::Once(req)) = matcher.posted.remove(post) else { return Err(Corrupt) };
+        peer.landing = Some(Landing { req, said, header: *header });
+        self.land(out, peer)
+    }
+
+    /// Copies behind the sender of the message at the head. Whether all of it was there in the end; if not, the record stays, and the next turn goes on.
+    #[inline(never)]
+    fn land(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
+        let (Some(link), Some(landing)) = (&mut peer.link, &peer.landing) else { return Err(Corrupt) };
+        if !link.follow(&landing.header, &landing.req.iov, landing.req.cap) {
+            return Ok(false);
+        }
+        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
+        let Placed::Whole(placed) = Eager::place(&mut wire, &landing.header, &landing.said, &landing.req)? else {
+            return Err(Corrupt);
+        };
+        link.consume(landing.header.lines());
+        if let Some(landing) = peer.landing.take() {
+            let Landing { req, said, .. } = landing;
+            self.received(out, Received { req, env: said.env, placed });
         }
         Ok(true)
     }

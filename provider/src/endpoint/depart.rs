@@ -42,6 +42,7 @@ impl Endpoint {
         let aborted = peer.streams.abort();
         sends.extend(aborted.sends);
         let mut recvs = aborted.recvs;
+        recvs.extend(peer.landing.take().map(|landing| (landing.req, landing.said.env)));
         let aborted = peer.copies.abort();
         sends.extend(aborted.sends);
         recvs.extend(aborted.recvs);

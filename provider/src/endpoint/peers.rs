@@ -10,15 +10,17 @@ use super::tally::Tallies;
 use crate::error::{Error, Result};
 use crate::peer::av::BoundVector;
 use crate::peer::name::{Identity, Name};
+use crate::protocol::Announced;
 use crate::protocol::direct::Direct;
 use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::Copies;
 use crate::protocol::stream::Streams;
-use crate::request::SendReq;
+use crate::request::{RecvReq, SendReq};
 use crate::select::habit::Habits;
 use crate::transport::link::Link;
 use crate::transport::{Guessed, Handed, Line, Reach};
 use crate::types::{Addr, PeerId};
+use crate::wire::header::Header;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,6 +41,13 @@ pub(super) enum Contact {
     Gone(Error),
 }
 
+/// A message whose receive was found before all of it was there.
+pub(super) struct Landing {
+    pub req: RecvReq,
+    pub said: Announced<()>,
+    pub header: Header,
+}
+
 /// One peer.
 pub(super) struct Peer {
     pub name: Name,
@@ -55,6 +64,8 @@ pub(super) struct Peer {
     pub segment: Option<Handed>,
     pub streams: Streams,
     pub copies: Copies,
+    /// The message at the head of its ring, if it is still being written and has a receive.
+    pub landing: Option<Landing>,
     /// Messages that wait for room in the ring, in order.
     pub backlog: VecDeque<Waiting>,
     pub one_sided: OneSided,
@@ -107,6 +118,7 @@ impl Peer {
             segment: None,
             streams: Streams::new(fragment),
             copies: Copies::default(),
+            landing: None,
             backlog: VecDeque::new(),
             one_sided: OneSided::default(),
             direct: Direct::default(),

@@ -63,7 +63,7 @@ pub const CLOSED: u64 = 1;
 /// First word of every segment: "rustmx" and the layout's generation.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rustmx\x00\x01");
 /// Version of the layout and of the records in it.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 const _: () = assert!(CONSUMED * 8 / 128 == 0 && HOT * 8 / 128 == 1);
 

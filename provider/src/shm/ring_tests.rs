@@ -264,4 +264,43 @@ mod interleavings {
             writer.join().expect("writer");
         });
     }
+
+    /// A record announces payload elsewhere, which is written behind it: a word of its line, in which a lap ago stood that it was all there, says when it is
+    /// (`transport/link/mod.rs`, `fill_behind`). In no interleaving is the payload of then taken for that of now.
+    #[test]
+    fn payload_behind_its_record() {
+        loom::model(|| {
+            const LINES: u32 = 4;
+            const FILLED: usize = LINE_WORDS - 2;
+            let mem: Arc<Vec<AtomicU64>> = Arc::new((0..LINES as usize * LINE_WORDS).map(|_| AtomicU64::new(0)).collect());
+            let cell = Arc::new(AtomicU64::new(7));
+            mem.word(FILLED).store(2, Ordering::Relaxed);
+            let (writer_mem, writer_cell) = (mem.clone(), cell.clone());
+            let writer = loom::thread::spawn(move || {
+                let mut tx = Producer::new(writer_mem.clone(), LINES);
+                let at = tx.reserve(1, 0).expect("empty") / 8;
+                writer_mem.word(at + FILLED).store(0, Ordering::Relaxed);
+                tx.publish(1, [1 << 8 | 2, 1, 0]);
+                for filled in [1, 2] {
+                    writer_cell.store(7 + filled, Ordering::Relaxed);
+                    writer_mem.word(at + FILLED).store(filled, Ordering::Release);
+                }
+            });
+            let rx = {
+                let mut rx = Consumer::new(mem.clone(), LINES);
+                while rx.peek() == Peeked::Empty {
+                    loom::thread::yield_now();
+                }
+                rx
+            };
+            let mut filled = 0;
+            while filled < 2 {
+                let said = mem.word(rx.offset() / 8 + FILLED).load(Ordering::Acquire);
+                assert!(said >= filled && cell.load(Ordering::Relaxed) >= 7 + said, "{said}");
+                filled = said;
+                loom::thread::yield_now();
+            }
+            writer.join().expect("writer");
+        });
+    }
 }

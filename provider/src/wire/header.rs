@@ -118,7 +118,8 @@ pub mod flag {
     pub const CQ_DATA: u8 = 2;
     /// The last record of an operation, or of the answer to a request. An RTS: its sender is to be told when all is there; a CTS: it is.
     pub const LAST: u8 = 4;
-    /// An EAGER, RTS, DATA: the payload is in a cell (`shm/cells.rs`), of which the last word of the record's line is the name.
+    /// An EAGER, RTS, DATA: the payload is in a cell (`shm/cells.rs`), of which the last word of the record's line is the name. The word before it says how many
+    /// bytes are there; the others of an EAGER follow.
     pub const IN_CELL: u8 = 8;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;

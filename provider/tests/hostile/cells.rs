@@ -8,14 +8,22 @@ use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::shm::layout::{CARD_CELLS, CELL, LINE_WORDS};
 use rustmx::wire::header::{Kind, flag};
 
+/// The word of a record's line that says how many bytes are in its cell.
+const FILLED: usize = LINE_WORDS - 2;
+
 fn scene() -> Scene {
     Scene::with(Config { rings: 2, ..Config::default() })
 }
 
 /// A message of `len` bytes for the receive of 5000 bytes, whose payload is said to be in cell `name`.
 fn say(liar: &Liar, position: usize, len: u64, name: u64) {
+    announce(liar, position, len, name, len);
+}
+
+/// The same, of which `filled` bytes are said to be there.
+fn announce(liar: &Liar, position: usize, len: u64, name: u64, filled: u64) {
     let at = position * LINE_WORDS;
-    for (word, value) in [(1, 2), (2, 0), (LINE_WORDS - 1, name)] {
+    for (word, value) in [(1, 2), (2, 0), (FILLED, filled), (LINE_WORDS - 1, name)] {
         liar.ring(at + word).store(value, Ordering::Relaxed);
     }
     let flags = u64::from(flag::TAGGED | flag::IN_CELL);
@@ -86,6 +94,76 @@ fn cells_that_are_not_the_liars() {
     }
     sealed.gone(lost + 1, "sealed");
     sealed.exchange();
+}
+
+/// An announced message lands as its payload comes, the peers of its receiver notice nothing of that, and what is said of it meanwhile changes nothing.
+#[test]
+fn payload_that_follows() {
+    let _dog = watchdog("cells", 60);
+    let header = |kind: Kind, flags: u8, len: u64| kind as u64 | u64::from(flags) << 4 | len << 16;
+    let eager = |len| header(Kind::Eager, flag::TAGGED | flag::IN_CELL, len);
+    let changes =
+        [None, Some(eager(60_000)), Some(eager(100)), Some(header(Kind::Inline, flag::TAGGED, 8)), Some(u64::MAX), Some(0)];
+    for (i, change) in changes.into_iter().enumerate() {
+        let mut scene = scene();
+        scene.post();
+        let liar = Liar::with_cells(&mut scene.victim);
+        let payload = pattern(5000, i);
+        announce(&liar, 0, 5000, 0, 0);
+        let mut written = 0;
+        for filled in [0, 2048, 100, 4096] {
+            let there = filled.max(written);
+            liar.mem.fill_bytes(first_cell(&liar) + written, &payload[written..there]);
+            written = there;
+            liar.ring(FILLED).store(filled as u64, Ordering::Release);
+            scene.turns(20);
+            assert!(scene.slots[2].posted, "{filled} of 5000 are not all");
+            let (there, rest) = scene.slots[2].bytes[GUARD..GUARD + 5000].split_at(written);
+            assert!(there == &payload[..written] && rest.iter().all(|b| *b == 0xee), "{filled}");
+            scene.exchange();
+        }
+        if let Some(change) = change {
+            liar.ring(0).store(change, Ordering::Release);
+            liar.ring(LINE_WORDS - 1).store(3 << 1, Ordering::Release);
+        }
+        liar.mem.fill_bytes(first_cell(&liar) + written, &payload[written..]);
+        liar.ring(FILLED).store(if i % 2 == 0 { 5000 } else { u64::MAX }, Ordering::Release);
+        if change == Some(0) {
+            // Nobody looks at an empty line.
+            scene.turns(50);
+            assert!(scene.slots[2].posted);
+            let lost = scene.victim.stats().lost;
+            drop(liar);
+            scene.gone(lost + 1, "it died");
+        } else {
+            let until = Deadline::new(5);
+            while scene.slots[2].posted {
+                scene.turns(1);
+                until.check(|| format!("change {i}"));
+            }
+            assert!(scene.slots[2].bytes[GUARD..][..5000] == payload[..], "change {i}");
+        }
+        scene.exchange();
+    }
+}
+
+/// Who dies while it writes a message fails the receive, and nothing else.
+#[test]
+fn who_dies_while_writing() {
+    let _dog = watchdog("cells", 30);
+    let mut scene = scene();
+    scene.post();
+    let liar = Liar::with_cells(&mut scene.victim);
+    let lost = scene.victim.stats().lost;
+    announce(&liar, 0, 5000, 0, 1024);
+    scene.turns(20);
+    assert!(scene.slots[2].posted);
+    drop(liar);
+    scene.gone(lost + 1, "it is dead");
+    scene.turns(1);
+    assert!(!scene.slots[2].posted, "its receive has failed");
+    scene.nothing_was_swallowed("a message that never came");
+    scene.exchange();
 }
 
 /// A card that says what cannot be, or is changed after it was read.

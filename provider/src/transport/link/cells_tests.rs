@@ -1,4 +1,6 @@
 //! Which payload goes into a cell, and what becomes of it.
+#![expect(unsafe_code)]
+// UNSAFETY: makes segments of buffers, as an application does.
 
 use super::*;
 use crate::shm::layout::CARD_CELLS;
@@ -16,6 +18,11 @@ fn pair(open: [bool; 2]) -> [Link; 2] {
         link.attach(segment::attach(fd, mem.bytes(), open[i]).expect("attach"), bell());
     }
     links
+}
+
+fn seg(bytes: &mut [u8]) -> UserSeg {
+    // SAFETY: the tests keep buffers until they are through with them.
+    unsafe { UserSeg::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 fn send(link: &mut Link, kind: Kind, bytes: &[u8]) -> Result<u32, NotSent> {
@@ -70,6 +77,60 @@ fn who_has_none_sends_by_the_ring() {
     // All of them are b's now.
     assert!((0..8).all(|_| send(&mut b, Kind::Eager, &[1; 2000]) == Ok(1)));
     assert_eq!(send(&mut b, Kind::Eager, &[1; 2000]), Ok(33));
+}
+
+/// A long message is announced before it is written, and its reader copies behind its writer: two threads, each ahead of the other at times.
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn the_reader_follows_the_writer() {
+    const LENS: [usize; 6] = [EARLY, EARLY + 1, 12_345, 20_000, 31_000, CELL];
+    fn write(link: &mut Link, bytes: &mut [u8]) -> bool {
+        let (a, b) = bytes.split_at_mut(bytes.len() / 3);
+        let (len, iov) = (a.len() + b.len(), [seg(a), seg(b)]);
+        let draft = Draft { kind: Kind::Eager, flags: 0, tag: 7, data: 9, body: [0; 2], iov: &iov, skip: 0, len, bytes: &[] };
+        link.send(&draft, Class::Envelope).is_ok()
+    }
+    fn read(link: &mut Link, bytes: &mut [u8]) -> bool {
+        let (len, iov) = (bytes.len(), [seg(bytes)]);
+        let header = loop {
+            match link.peek() {
+                Ok(Some(header)) => break header,
+                Ok(None) => {}
+                Err(Corrupt) => return false,
+            }
+        };
+        if link.find_cell(&header, true).is_err() || !header.is_in_cell() {
+            return false;
+        }
+        while !link.follow(&header, &iov, len) {}
+        let placed = link.payload_to(&header, &iov, 0, len);
+        link.consume(header.lines());
+        link.tell();
+        placed == len
+    }
+    let both = std::sync::Barrier::new(2);
+    let [mut a, mut b] = pair([true, true]);
+    let side = |link: &mut Link, writes: usize| {
+        // Counted, not asserted: the other one would wait for ever for a thread that is not there.
+        let mut wrong = 0;
+        for round in 0..3_000 {
+            let byte = |i: usize| (i * 7 + round) as u8;
+            let mut bytes = vec![0; LENS[round % LENS.len()]];
+            if round % 2 == writes {
+                bytes.iter_mut().enumerate().for_each(|(i, b)| *b = byte(i));
+            }
+            both.wait();
+            let done = if round % 2 == writes { write(link, &mut bytes) } else { read(link, &mut bytes) };
+            both.wait();
+            wrong += usize::from(!done || bytes.iter().enumerate().any(|(i, b)| *b != byte(i)));
+        }
+        wrong
+    };
+    let wrong = std::thread::scope(|scope| {
+        let other = scope.spawn(|| side(&mut a, 0));
+        [side(&mut b, 1), other.join().expect("counts")]
+    });
+    assert_eq!(wrong, [0, 0]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The record at the head of the inbound ring: what it is, where its payload is, and that it is done with.
 
-use super::{CELL_NAME, Corrupt, Link};
+use super::{CELL_FILLED, CELL_NAME, Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -10,6 +10,9 @@ use crate::wire::header::{HEAD, Header};
 
 /// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
 const AT_ONCE: usize = 16;
+
+/// Looks at how much of a payload is there without news, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
+const LOOKS: u32 = 32;
 
 /// Lines of so many bytes of payload in the ring are taken when they are read. Shorter records wait for their header only.
 const TAKEN: usize = 512;
@@ -82,6 +85,52 @@ impl Link {
         Ok(())
     }
 
+    /// Payload bytes of the record at the head that are there.
+    #[inline]
+    fn there(&self, header: &Header) -> usize {
+        let len = usize::from(header.len);
+        match &self.inbound {
+            Some(inbound) if header.is_in_cell() => {
+                let said = inbound.ring.word(inbound.rx.offset() / 8 + CELL_FILLED).load(Ordering::Acquire);
+                usize::try_from(said).map_or(len, |said| said.min(len))
+            }
+            _ => len,
+        }
+    }
+
+    /// Whether all payload of the record at the head is there.
+    #[inline]
+    pub fn is_all_there(&self, header: &Header) -> bool {
+        !header.is_in_cell() || self.there(header) == usize::from(header.len)
+    }
+
+    /// Copies what comes of the payload of the record at the head to `iov`, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
+    /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
+    pub fn follow(&mut self, header: &Header, iov: &[UserSeg], max: usize) -> bool {
+        let mut looks = 0;
+        loop {
+            let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
+            if there > copied {
+                // What is there is in whole lines, but for its end: the writer has left them.
+                if let Some((memory, at)) = self.place(header) {
+                    memory.drain(at + copied, iov, copied, there.min(max).saturating_sub(copied));
+                }
+                if let Some(inbound) = &mut self.inbound {
+                    inbound.copied = there;
+                }
+                looks = 0;
+            }
+            if there == usize::from(header.len) {
+                return true;
+            }
+            if looks == LOOKS {
+                return false;
+            }
+            looks += 1;
+            core::hint::spin_loop();
+        }
+    }
+
     /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
     /// processor has seen the records come in a row, and runs ahead by itself.
     #[inline(never)]
@@ -136,9 +185,10 @@ impl Link {
         if n == 0 {
             return 0;
         }
+        let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(at, iov, skip, n),
-            false => ring.drain(at, iov, skip, n),
+            false => copied + ring.drain(at + copied, iov, skip + copied, n - copied),
         })
     }
 
@@ -158,6 +208,7 @@ impl Link {
     pub fn consume(&mut self, lines: u32) {
         if let Some(inbound) = &mut self.inbound {
             inbound.rx.release(lines);
+            inbound.copied = 0;
             if inbound.cell.is_some()
                 && let (Some(cell), Some(cells)) = (inbound.cell.take(), &mut self.cells)
             {
