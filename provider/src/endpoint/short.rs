@@ -54,6 +54,10 @@ impl Endpoint {
         // Both as in `drain_until_news`.
         let waited = self.poll.idle > 0 && !far;
         let budget = if waited { 1 } else { BUDGET };
+        // What is at the head then was looked at once, and is not looked at again.
+        if peer.landing.is_some() {
+            return 0;
+        }
         let Some(link) = &mut peer.link else { return 0 };
         let mut taken = 0;
         while taken < budget {

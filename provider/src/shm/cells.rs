@@ -5,10 +5,10 @@
 //!   payload into a cell of ours, record ─────▶ copies it out; the cell is its own from now on
 //!          copies it out; ours again ◀──────── its next long payload goes there
 //! ```
-//! A record may be there before its payload, which then follows (`docs/adr/0004-ring.md`, "Announced before it is written").
 //! Who answers so writes to lines that it has just read, which are in its own cache, where those of its ring would have to be taken out of the reader's
 //! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first. Nothing is ever given back by
 //! itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
+//! A record may be there before its payload, which then follows (`transport/link/cell.rs`).
 //!
 //! Both sides keep books of what is theirs, by themselves. A peer whose books say otherwise can name a cell that is ours, which is seen; or write to
 //! one that is ours, which garbles what it is sent, or what it sends.

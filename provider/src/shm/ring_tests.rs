@@ -266,7 +266,7 @@ mod interleavings {
     }
 
     /// A record announces payload elsewhere, which is written behind it: a word of its line, in which a lap ago stood that it was all there, says when it is
-    /// (`transport/link/mod.rs`, `fill_behind`). In no interleaving is the payload of then taken for that of now.
+    /// (`transport/link/cell.rs`). In no interleaving is the payload of then taken for that of now.
     #[test]
     fn payload_behind_its_record() {
         loom::model(|| {

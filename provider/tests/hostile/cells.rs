@@ -123,6 +123,8 @@ fn payload_that_follows() {
             scene.exchange();
         }
         if let Some(change) = change {
+            // For another receive, too, the oldest.
+            liar.ring(1).store(0, Ordering::Relaxed);
             liar.ring(0).store(change, Ordering::Release);
             liar.ring(LINE_WORDS - 1).store(3 << 1, Ordering::Release);
         }
@@ -142,6 +144,7 @@ fn payload_that_follows() {
                 until.check(|| format!("change {i}"));
             }
             assert!(scene.slots[2].bytes[GUARD..][..5000] == payload[..], "change {i}");
+            assert!(scene.slots[0].posted, "change {i}");
         }
         scene.exchange();
     }

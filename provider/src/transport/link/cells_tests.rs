@@ -2,8 +2,9 @@
 #![expect(unsafe_code)]
 // UNSAFETY: makes segments of buffers, as an application does.
 
+use super::cell::EARLY;
 use super::*;
-use crate::shm::layout::CARD_CELLS;
+use crate::shm::layout::{CARD_CELLS, CELL};
 
 /// Two links of a pair of segments of 256 KiB, open or not.
 fn pair(open: [bool; 2]) -> [Link; 2] {

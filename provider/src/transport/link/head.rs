@@ -1,18 +1,15 @@
 //! The record at the head of the inbound ring: what it is, where its payload is, and that it is done with.
 
-use super::{CELL_FILLED, CELL_NAME, Corrupt, Link};
+use super::{Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
-use crate::shm::layout::{CELL, LINE};
+use crate::shm::layout::LINE;
 use crate::shm::ring::Peeked;
 use crate::wire::header::{HEAD, Header};
 
 /// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
-const AT_ONCE: usize = 16;
-
-/// Looks at how much of a payload is there without news, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
-const LOOKS: u32 = 32;
+pub(super) const AT_ONCE: usize = 16;
 
 /// Lines of so many bytes of payload in the ring are taken when they are read. Shorter records wait for their header only.
 const TAKEN: usize = 512;
@@ -63,74 +60,6 @@ impl Link {
         }
     }
 
-    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)).
-    #[inline]
-    pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {
-        if header.is_in_cell() { self.hear_of_cell(header.len.into(), waited) } else { Ok(()) }
-    }
-
-    #[inline(never)]
-    fn hear_of_cell(&mut self, bytes: usize, waited: bool) -> Result<(), Corrupt> {
-        let (Some(inbound), Some(cells)) = (&mut self.inbound, &self.cells) else { return Err(Corrupt) };
-        if bytes > CELL {
-            return Err(Corrupt);
-        }
-        let name = inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
-        let cell = cells.hear(name).map_err(|_| Corrupt)?;
-        inbound.cell = Some(cell);
-        if waited {
-            let (memory, at) = cells.place(cell);
-            memory.fetch(at, bytes.min(AT_ONCE * LINE));
-        }
-        Ok(())
-    }
-
-    /// Payload bytes of the record at the head that are there.
-    #[inline]
-    fn there(&self, header: &Header) -> usize {
-        let len = usize::from(header.len);
-        match &self.inbound {
-            Some(inbound) if header.is_in_cell() => {
-                let said = inbound.ring.word(inbound.rx.offset() / 8 + CELL_FILLED).load(Ordering::Acquire);
-                usize::try_from(said).map_or(len, |said| said.min(len))
-            }
-            _ => len,
-        }
-    }
-
-    /// Whether all payload of the record at the head is there.
-    #[inline]
-    pub fn is_all_there(&self, header: &Header) -> bool {
-        !header.is_in_cell() || self.there(header) == usize::from(header.len)
-    }
-
-    /// Copies what comes of the payload of the record at the head to `iov`, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
-    /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
-    pub fn follow(&mut self, header: &Header, iov: &[UserSeg], max: usize) -> bool {
-        let mut looks = 0;
-        loop {
-            let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
-            if there > copied {
-                // What is there is in whole lines, but for its end: the writer has left them.
-                if let Some((memory, at)) = self.place(header) {
-                    memory.drain(at + copied, iov, copied, there.min(max).saturating_sub(copied));
-                }
-                if let Some(inbound) = &mut self.inbound {
-                    inbound.copied = there;
-                }
-                looks = 0;
-            }
-            if there == usize::from(header.len) {
-                return true;
-            }
-            if looks == LOOKS {
-                return false;
-            }
-            looks += 1;
-            core::hint::spin_loop();
-        }
-    }
-
     /// Asks for the lines of the record at the head, `lines` long, behind the first one: they come while its message is matched. Worth it only for who has waited: else the
     /// processor has seen the records come in a row, and runs ahead by itself.
     #[inline(never)]
@@ -141,16 +70,11 @@ impl Link {
         }
     }
 
-    fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
+    pub(super) fn place(&self, header: &Header) -> Option<(&SharedMem, usize)> {
         if header.is_in_cell() {
             return self.place_in_cell();
         }
         self.inbound.as_ref().map(|i| (&i.ring, i.rx.offset() + header.payload_at()))
-    }
-
-    #[inline(never)]
-    fn place_in_cell(&self) -> Option<(&SharedMem, usize)> {
-        Some(self.cells.as_ref()?.place(self.inbound.as_ref()?.cell?))
     }
 
     /// Body words of the record at the head.

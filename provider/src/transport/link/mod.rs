@@ -4,6 +4,7 @@
 //! here (positions, headers) before anybody acts on it; [`Corrupt`] means that this peer must be disconnected.
 //! `head.rs` has what is done with a record that arrived.
 
+mod cell;
 #[cfg(test)]
 mod cells_tests;
 mod head;
@@ -13,15 +14,16 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
-use crate::shm::layout::{CARD_FENCED, CELL, CLOSED, CONSUMED, CREDIT, LINE, LINE_WORDS, OPEN, STATE, ring_lines};
+use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
 use crate::shm::segment::{self, Parts};
 use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
 use crate::transport::{Bulk, InPlace, Moved};
-use crate::wire::header::{HEAD, Header, Kind, flag};
+use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
+use cell::CELLED;
 use std::sync::Arc;
 
 /// The peer wrote what no rustmx writes.
@@ -87,17 +89,6 @@ struct Inbound {
     /// Bytes of the record at the head that have been copied to where they belong.
     copied: usize,
 }
-
-/// Payload of so many bytes goes into a cell, if there is one.
-const CELLED: usize = 1 << 10;
-/// The word of a record's first line that names its cell.
-const CELL_NAME: usize = LINE_WORDS - 1;
-/// The one that says how many bytes of the payload are in it.
-const CELL_FILLED: usize = LINE_WORDS - 2;
-/// A message of so many bytes is announced before they are in its cell, and the reader copies behind the writer.
-const EARLY: usize = 8 << 10;
-/// After so many bytes the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
-const STEP: usize = 4 << 10;
 
 /// Lines that envelopes leave to control records.
 const CONTROL_KEEP: u32 = 4;
@@ -286,57 +277,6 @@ impl Link {
             self.claim_ahead(need);
         }
         Ok(position)
-    }
-
-    /// A cell for the payload of a record, if there is one and it may go there.
-    #[inline(never)]
-    fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
-        let cells = self.cells.as_mut()?;
-        if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take() } else { None }
-    }
-
-    /// Sends a record of one line, whose last word names the cell in which the payload is. A long message is announced first: while its payload goes into the cell
-    /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
-    #[inline(never)]
-    fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
-        let room = self.room_for(1, class);
-        let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
-        let offset = match room {
-            Ok(offset) => offset,
-            Err(why) => {
-                cells.put(cell);
-                return Err(why);
-            }
-        };
-        let (memory, at) = cells.place(cell);
-        let early = draft.kind == Kind::Eager && draft.len >= EARLY && draft.bytes.is_empty();
-        match draft.bytes {
-            _ if early => {}
-            [] => memory.fill(at, draft.iov, draft.skip, draft.len),
-            bytes => memory.fill_bytes(at, bytes),
-        }
-        let filled = if early { 0 } else { draft.len };
-        self.put_body(offset, draft);
-        self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
-        self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Relaxed);
-        let header = draft.header();
-        let position = self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header });
-        if early {
-            self.fill_behind(offset, cell, draft);
-        }
-        Ok(position)
-    }
-
-    /// Puts payload into the cell of a record that has been announced.
-    fn fill_behind(&self, offset: usize, cell: Cell, draft: &Draft<'_>) {
-        let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) else { return };
-        let mut filled = 0;
-        while filled < draft.len {
-            let step = STEP.min(draft.len - filled);
-            memory.fill(at + filled, draft.iov, draft.skip + filled, step);
-            filled += step;
-            self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
-        }
     }
 
     /// The offset of `need` free lines.

@@ -1,0 +1,150 @@
+//! Payload that goes into a cell (`shm/cells.rs`): both sides of it. A long message is announced before it is there, and its reader copies behind its writer
+//! (`docs/adr/0004-ring.md`, "Announced before it is written").
+
+use super::head::AT_ONCE;
+use super::{Class, Corrupt, Draft, Link, NotSent};
+use crate::mem::atomic::{Ordering, Words};
+use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
+use crate::shm::cells::Cell;
+use crate::shm::layout::{CELL, LINE, LINE_WORDS};
+use crate::wire::header::{Header, Kind, flag};
+
+/// Payload of so many bytes goes into a cell, if there is one.
+pub(super) const CELLED: usize = 1 << 10;
+/// The word of a record's first line that names its cell.
+const CELL_NAME: usize = LINE_WORDS - 1;
+/// The one that says how many bytes of the payload are in it.
+const CELL_FILLED: usize = LINE_WORDS - 2;
+/// A message of so many bytes is announced before they are in its cell, and the reader copies behind the writer.
+pub(super) const EARLY: usize = 8 << 10;
+/// After so many bytes the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
+const STEP: usize = 4 << 10;
+
+/// Looks at how much of a payload is there without news, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
+const LOOKS: u32 = 32;
+
+impl Link {
+    /// A cell for the payload of a record, if there is one and it may go there.
+    #[inline(never)]
+    pub(super) fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
+        let cells = self.cells.as_mut()?;
+        if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take() } else { None }
+    }
+
+    /// Sends a record of one line, whose last word names the cell in which the payload is. A long message is announced first: while its payload goes into the cell
+    /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
+    #[inline(never)]
+    pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
+        let room = self.room_for(1, class);
+        let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
+        let offset = match room {
+            Ok(offset) => offset,
+            Err(why) => {
+                cells.put(cell);
+                return Err(why);
+            }
+        };
+        let (memory, at) = cells.place(cell);
+        let early = draft.kind == Kind::Eager && draft.len >= EARLY && draft.bytes.is_empty();
+        match draft.bytes {
+            _ if early => {}
+            [] => memory.fill(at, draft.iov, draft.skip, draft.len),
+            bytes => memory.fill_bytes(at, bytes),
+        }
+        let filled = if early { 0 } else { draft.len };
+        self.put_body(offset, draft);
+        self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
+        self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Relaxed);
+        let header = draft.header();
+        let position = self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header });
+        if early {
+            self.fill_behind(offset, cell, draft);
+        }
+        Ok(position)
+    }
+
+    /// Puts payload into the cell of a record that has been announced.
+    fn fill_behind(&self, offset: usize, cell: Cell, draft: &Draft<'_>) {
+        let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) else { return };
+        let mut filled = 0;
+        while filled < draft.len {
+            let step = STEP.min(draft.len - filled);
+            memory.fill(at + filled, draft.iov, draft.skip + filled, step);
+            filled += step;
+            self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
+        }
+    }
+
+    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)).
+    #[inline]
+    pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {
+        if header.is_in_cell() { self.hear_of_cell(header.len.into(), waited) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn hear_of_cell(&mut self, bytes: usize, waited: bool) -> Result<(), Corrupt> {
+        let (Some(inbound), Some(cells)) = (&mut self.inbound, &self.cells) else { return Err(Corrupt) };
+        if bytes > CELL {
+            return Err(Corrupt);
+        }
+        let name = inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
+        let cell = cells.hear(name).map_err(|_| Corrupt)?;
+        inbound.cell = Some(cell);
+        if waited {
+            let (memory, at) = cells.place(cell);
+            memory.fetch(at, bytes.min(AT_ONCE * LINE));
+        }
+        Ok(())
+    }
+
+    /// Payload bytes of the record at the head that are there.
+    #[inline]
+    fn there(&self, header: &Header) -> usize {
+        let len = usize::from(header.len);
+        match &self.inbound {
+            Some(inbound) if header.is_in_cell() => {
+                let said = inbound.ring.word(inbound.rx.offset() / 8 + CELL_FILLED).load(Ordering::Acquire);
+                usize::try_from(said).map_or(len, |said| said.min(len))
+            }
+            _ => len,
+        }
+    }
+
+    /// Whether all payload of the record at the head is there.
+    #[inline]
+    pub fn is_all_there(&self, header: &Header) -> bool {
+        !header.is_in_cell() || self.there(header) == usize::from(header.len)
+    }
+
+    /// Copies what comes of the payload of the record at the head to `iov`, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
+    /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
+    pub fn follow(&mut self, header: &Header, iov: &[UserSeg], max: usize) -> bool {
+        let mut looks = 0;
+        loop {
+            let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
+            if there > copied {
+                if let Some((memory, at)) = self.place(header) {
+                    memory.drain(at + copied, iov, copied, there.min(max).saturating_sub(copied));
+                }
+                if let Some(inbound) = &mut self.inbound {
+                    inbound.copied = there;
+                }
+                looks = 0;
+            }
+            if there == usize::from(header.len) {
+                return true;
+            }
+            if looks == LOOKS {
+                return false;
+            }
+            looks += 1;
+            core::hint::spin_loop();
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn place_in_cell(&self) -> Option<(&SharedMem, usize)> {
+        Some(self.cells.as_ref()?.place(self.inbound.as_ref()?.cell?))
+    }
+}
