@@ -67,10 +67,15 @@ impl Endpoint {
             }
             let books = &mut self.books;
             let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
-            let Some(Wanted::Once(req)) = posted.oldest(env.tag, peer.canonical) else { break };
-            let placed = inline::place_at_head(link, &header, req);
-            self.report.received(out, req, &env, placed, src, CompFlags::empty());
-            posted.remove_oldest();
+            let served = posted.serve_oldest(env.tag, peer.canonical, |wanted| {
+                let Wanted::Once(req) = wanted else { return false };
+                let placed = inline::place_at_head(link, &header, req);
+                self.report.received(out, req, &env, placed, src, CompFlags::empty());
+                true
+            });
+            if !served {
+                break;
+            }
             taken += 1;
         }
         if taken > 0 {

@@ -84,9 +84,14 @@ impl PostedModel {
     fn message(&mut self, (tag, src): (u64, PeerId)) {
         let want = take(&mut self.naive, |(key, _)| key.matches(tag, src)).map(|(_, item)| item);
         // Both ways to take it, in turn.
-        let oldest = self.real.oldest(tag, src).map(|item| *item);
-        if oldest.is_some() && self.naive.len().is_multiple_of(2) {
-            self.real.remove_oldest();
+        let (mut oldest, all, serve) = (None, self.real.len(), self.naive.len().is_multiple_of(2));
+        let served = self.real.serve_oldest(tag, src, |item| {
+            oldest = Some(*item);
+            serve
+        });
+        assert_eq!(served, oldest.is_some() && serve);
+        assert_eq!(self.real.len(), all - usize::from(served));
+        if served {
             assert_eq!(oldest, want);
             return;
         }

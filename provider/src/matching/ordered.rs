@@ -191,10 +191,11 @@ impl<E> Ordered<E> {
         self.at(self.ends.head)
     }
 
-    /// The oldest entry, to be changed.
+    /// The oldest entry, to be changed, and its slot.
     #[inline]
-    pub(super) fn first_mut(&mut self) -> Option<&mut E> {
-        Some(&mut self.cells.get_mut(self.ends.head as usize)?.entry)
+    pub(super) fn first_mut(&mut self) -> Option<(u32, &mut E)> {
+        let slot = self.ends.head;
+        Some((slot, &mut self.cells.get_mut(slot as usize)?.entry))
     }
 
     /// Removes the oldest entry.

@@ -147,20 +147,18 @@ impl<T> Posted<T> {
         self.find_further(tag, src)
     }
 
-    /// The oldest receive of all, if this message fits it: most do. [`find`](Self::find) looks at the others, too.
-    #[inline]
-    pub fn oldest(&mut self, tag: u64, src: PeerId) -> Option<&mut T> {
-        let receive = self.queue.first_mut()?;
-        if receive.key.matches(tag, src) { Some(&mut receive.item) } else { None }
-    }
-
-    /// Removes the oldest receive.
-    #[inline]
-    pub fn remove_oldest(&mut self) {
-        let Some((id, receive)) = self.queue.first() else { return };
+    /// Lets `serve` have the oldest receive of all, if this message fits it: most do. Removes the receive if `serve` says that it is done, and returns whether
+    /// that was so. [`find`](Self::find) looks at the others, too.
+    #[inline(always)]
+    pub fn serve_oldest(&mut self, tag: u64, src: PeerId, serve: impl FnOnce(&mut T) -> bool) -> bool {
+        let Some((slot, receive)) = self.queue.first_mut() else { return false };
         let (class, key) = (receive.class, receive.key);
-        self.queue.remove_first();
-        self.removed(class, &key, id.slot);
+        let done = key.matches(tag, src) && serve(&mut receive.item);
+        if done {
+            self.queue.remove_first();
+            self.removed(class, &key, slot);
+        }
+        done
     }
 
     #[inline(never)]

@@ -260,7 +260,7 @@ impl SharedWord {
     #[inline]
     pub fn aim(&mut self, mem: &SharedMem, index: usize) {
         self.word = NonNull::from(mem.word(index));
-        if !core::ptr::addr_eq(Arc::as_ptr(&self.owner), Arc::as_ptr(&mem.owner)) {
+        if !Arc::ptr_eq(&self.owner, &mem.owner) {
             self.owner = mem.owner.clone();
         }
     }
