@@ -152,7 +152,7 @@ table! {
         /// Whether messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send); never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Nanoseconds for a KiB that a receiver's copy out of lent memory takes at most if it finds the source in its own cache (FI_RUSTMX_ADAPT).
-        cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6, zen4: 130;
+        cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6, zen4: 20;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.
