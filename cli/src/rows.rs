@@ -108,6 +108,8 @@ pub(crate) struct Shares {
     ns: u64,
     /// Who says so.
     by: &'static str,
+    /// What is seen of a peer corrects it.
+    corrected: bool,
 }
 
 /// All that decides how a message goes.
@@ -147,7 +149,7 @@ pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
             row: *r,
         }
     };
-    let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name() };
+    let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name(), corrected: !worth.fixed[i] };
     let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
     let by_habit = Some(selection.by_habit()).filter(|sizes| !sizes.is_empty());
     let by_habit = by_habit.map(|sizes| Habit { from: sizes.start, to: sizes.end - 1 });
@@ -190,7 +192,9 @@ impl fmt::Display for Table {
         }
         for s in self.both_copy.iter().filter(|_| self.table.iter().any(|r| r.row.shared && !r.forced)) {
             let ns = time(s.ns as f64);
-            writeln!(out, "{:30} it pays for both to copy {} if one alone would need {ns} or more{}", "", s.how, by(s.by))?;
+            let corrected = if s.corrected { ", corrected by what both are seen to take" } else { "" };
+            let what = format!("it pays for both to copy {} if one alone would need {ns} or more", s.how);
+            writeln!(out, "{:30} {what}{corrected}{}", "", by(s.by))?;
         }
         if let Some(Habit { from, to }) = self.by_habit {
             let what = format!(

@@ -143,13 +143,13 @@ table! {
         syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
-        /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do.
+        /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do. Unless it is set, it is corrected by what both are seen to take (FI_RUSTMX_ADAPT).
         share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Who may copy out of and into this process's memory where Yama asks that (ptrace_scope is 1): launcher: the other children of its parent, and their own; any: every process of this user, as is needed where each rank has a script of its own for a parent, or process 1; none: nobody but its ancestors. What the program said of that before is replaced, but by none.
         yama: Kind::Choice(&["launcher", "any", "none"]), 0, 0, 2;
-        /// Whether messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send); never: as the table says.
+        /// Whether what is seen of a peer corrects what is known: messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send), and both copy long ones where that is seen to pay; never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Nanoseconds for a KiB that a receiver's copy out of lent memory takes at most if it finds the source in its own cache (FI_RUSTMX_ADAPT).
         cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6, zen4: 20;
@@ -159,8 +159,8 @@ table! {
         mapped_min: Kind::Bytes, 4 << 10, 256, 1 << 30;
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
-        /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do.
-        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
+        /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do. Unless it is set, it is corrected as well.
+        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000, zen: 4_000, zen4: 1_500;
         /// Mappings of which something is kept: those of the program's own that are lent, and those of peers' memory that an endpoint has attached. What was not used for longest goes first, what a message needs stays; what is needed again is found out, or attached, again.
         cache_count: Kind::Count, 1024, 1, 65_536;
         /// Bytes of addresses of all of these. Addresses only, and not memory: an arena of the preloaded heap has 64 GiB.

@@ -12,6 +12,7 @@ use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
+use crate::protocol::single::Worth;
 use crate::select::engines::stream_from;
 use crate::select::habit::Habits;
 use crate::select::network::link_name;
@@ -394,7 +395,9 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
         peer.copies.share_between(&kernel, &mapped);
-        peer.copies.set_clock(self.clock.clone(), self.selection.worth().ns);
+        let said = self.selection.worth();
+        let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
+        peer.copies.set_clock(self.clock.clone(), worth);
         peer.copies.count_uses_by(self.uses.clone());
         peer.copies.stream_from(stream_from(&self.config));
         if self.config.cma == 0 {

@@ -139,6 +139,8 @@ pub struct Worth {
     pub ns: [u64; 2],
     /// Who says so.
     pub by: [Origin; 2],
+    /// It stays that, whatever is seen of a peer.
+    pub fixed: [bool; 2],
 }
 
 /// The table.

@@ -29,7 +29,8 @@ pub(super) fn of(config: &Config, tuned: Option<Tuned>) -> Worth {
     };
     let kernel = one("share_worth", config.share_worth, Way::Shared, Memory::Private);
     let mapped = one("mapped_share_worth", config.mapped_share_worth, Way::MappedShared, Memory::Exported);
-    Worth { ns: [kernel.0, mapped.0], by: [kernel.1, mapped.1] }
+    let by = [kernel.1, mapped.1];
+    Worth { ns: [kernel.0, mapped.0], by, fixed: by.map(|by| by == Origin::Set || config.adapt != 0) }
 }
 
 /// A measured size: how long one side copies alone, and the whole times if it does and if both do.
@@ -116,6 +117,8 @@ mod tests {
     fn what_the_user_set_counts_first_and_what_is_shipped_last() {
         let config = Config { share_worth: 77, ..Config::default() };
         assert_eq!((worth(&machine(), &config).ns[0], worth(&machine(), &config).by[0]), (77, Origin::Set));
+        assert_eq!(worth(&machine(), &config).fixed, [true, false], "nothing corrects what was set");
+        assert_eq!(worth(&machine(), &Config { adapt: 1, ..Config::default() }).fixed, [true; 2]);
         let (none, d) = (worth(&Model::default(), &Config::default()), Config::default());
         assert_eq!((none.ns, none.by), ([d.share_worth, d.mapped_share_worth], [Origin::Shipped; 2]));
         let mut model = Model::default();

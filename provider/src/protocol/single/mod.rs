@@ -49,6 +49,7 @@ use copier::Helping;
 use means::{Engines, Loans};
 pub use means::{Lent, Loan};
 use pace::Pace;
+pub use pace::Worth;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
 use sender::Offered;
@@ -214,8 +215,8 @@ impl Copies {
         self.sharing = sharing;
     }
 
-    /// What time is taken by, and from how many nanoseconds of one side's on help is worth its price: by the kernel, and in mapped memory.
-    pub fn set_clock(&mut self, clock: Clock, worth: [u64; 2]) {
+    /// What time is taken by, and what help is worth: by the kernel, and in mapped memory.
+    pub fn set_clock(&mut self, clock: Clock, worth: [Worth; 2]) {
         self.clock = Some(clock);
         self.pace.set_worth(worth);
     }

@@ -3,6 +3,9 @@
 //! A source that is sent again unchanged is in the receiver's cache, or on its way there for the second time; one that was rewritten is in its
 //! writer's. The same 64 KiB take a receiver 2.8 or 10.6 us (mapped, `docs/adr/0017-lending.md`). Help halves the time, and costs
 //! a few hand-overs and a sender that writes to lines which are the receiver's. So it is worth its price from some *time* on, not from some size on.
+//!
+//! From which, is observed, too, for the price goes with the distance of the two cores, which a hypervisor may change: what both took together, less half of
+//! what one alone would have, is the price of that message, and twice the price is the time from which on help pays.
 
 /// What is assumed of a peer at first, in nanoseconds for a KiB: between what is seen of cached sources and of others.
 const FIRST: [u32; 2] = [180, 100];
@@ -12,26 +15,60 @@ const START: [u64; 2] = [1_200, 0];
 /// Shorter copies say more of their overhead than of the pace.
 pub(super) const TELLING: usize = 16 << 10;
 const KIB: u64 = 1024;
+/// The new one among what was seen of the price of help: a quarter.
+const NEW: u64 = 4;
+/// What was seen of it goes back to what was said by this part with each message that one side copied alone, so that others' help is tried again, if rarely.
+const FORGETS: u64 = 2048;
+/// It is never further from what was said than by this factor: a sender that computes takes long to help.
+const FAR: u64 = 4;
+
+/// From how many nanoseconds on that one side must need alone help is worth it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Worth {
+    /// That number, at first.
+    pub ns: u64,
+    /// It stays that, whatever is seen.
+    pub fixed: bool,
+}
+
+/// First sizes of the classes of which the price of help is seen by itself: long messages hide part of it.
+const CLASSES: [usize; 4] = [0, 64 << 10, 128 << 10, 256 << 10];
+
+/// What was said of the worth of help, and what was seen of it since for messages of each class.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    said: Worth,
+    now: [u64; CLASSES.len()],
+}
+
+impl Seen {
+    fn of(&mut self, bytes: usize) -> &mut u64 {
+        &mut self.now[class(bytes)]
+    }
+}
+
+fn class(bytes: usize) -> usize {
+    CLASSES.partition_point(|first| *first <= bytes) - 1
+}
 
 /// How fast this side copies what one peer sends, in nanoseconds for a KiB: by the kernel, and in mapped memory.
 pub(super) struct Pace {
     of: [u32; 2],
     /// The last message was copied by both: the destination's lines are in two caches.
     shared: [bool; 2],
-    /// Nanoseconds that one side must need alone, before help is worth it.
-    worth: [u64; 2],
+    worth: [Seen; 2],
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { of: FIRST, shared: [false; 2], worth: [0; 2] }
+        Pace { of: FIRST, shared: [false; 2], worth: Default::default() }
     }
 }
 
 impl Pace {
-    /// Help is worth it from so many nanoseconds on that one side needs alone: by the kernel, and in mapped memory.
-    pub fn set_worth(&mut self, worth: [u64; 2]) {
-        self.worth = worth;
+    /// What help is worth: by the kernel, and in mapped memory.
+    pub fn set_worth(&mut self, worth: [Worth; 2]) {
+        self.worth = worth.map(|said| Seen { said, now: [said.ns; CLASSES.len()] });
     }
 
     /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still. `shared`: they are the first part of a
@@ -51,12 +88,39 @@ impl Pace {
             let seen = seen.min(4 * u64::from(*pace)) as u32;
             *pace = (*pace / 2 + seen / 2).max(1);
         }
+        if !shared {
+            let seen = &mut self.worth[usize::from(mapped)];
+            let (said, now) = (seen.said.ns, seen.of(bytes));
+            let step = now.abs_diff(said).div_ceil(FORGETS);
+            *now = if *now < said { *now + step } else { *now - step };
+        }
+    }
+
+    /// A message that both copied was whole so long after this side began.
+    pub fn saw_both(&mut self, bytes: usize, ns: u64, mapped: bool) {
+        let alone = self.alone(bytes, mapped);
+        let seen = &mut self.worth[usize::from(mapped)];
+        let (said, now) = (seen.said, seen.of(bytes));
+        if said.fixed || ns == 0 {
+            return;
+        }
+        let worth = ns.saturating_mul(2).saturating_sub(alone).min(now.saturating_mul(FAR));
+        *now = (*now - *now / NEW + worth / NEW).clamp(said.ns / FAR, said.ns.saturating_mul(FAR));
+    }
+
+    /// Whether the last message was copied by one side.
+    pub fn tries_help(&self, mapped: bool) -> bool {
+        !self.shared[usize::from(mapped)]
+    }
+
+    /// Nanoseconds that this side would need alone.
+    fn alone(&self, bytes: usize, mapped: bool) -> u64 {
+        START[usize::from(mapped)] + u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB
     }
 
     /// Whether a message of so many bytes had better be copied by both sides.
     pub fn wants_help(&self, bytes: usize, mapped: bool) -> bool {
-        let alone = START[usize::from(mapped)] + u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB;
-        alone >= self.worth[usize::from(mapped)]
+        self.alone(bytes, mapped) >= self.worth[usize::from(mapped)].now[class(bytes)]
     }
 }
 
@@ -66,8 +130,46 @@ mod tests {
 
     fn pace() -> Pace {
         let mut pace = Pace::default();
-        pace.set_worth([9_000, 4_500]);
+        pace.set_worth([9_000, 4_500].map(|ns| Worth { ns, fixed: false }));
         pace
+    }
+
+    /// A program that sends so many messages of 128 KiB, which take a receiver `alone`, and both `half` of that and the `price` of help. Returns how many of the
+    /// last half were copied by both.
+    fn run(pace: &mut Pace, alone: u64, price: u64, n: usize) -> usize {
+        let mut shared = 0;
+        for i in 0..n {
+            if pace.wants_help(128 << 10, true) {
+                pace.saw(32 << 10, alone / 4, true, true);
+                pace.saw_both(128 << 10, alone / 2 + price, true);
+                shared += usize::from(i >= n / 2);
+            } else {
+                pace.saw(128 << 10, alone, true, false);
+            }
+        }
+        shared
+    }
+
+    #[test]
+    fn what_help_costs_is_seen() {
+        let begin = |ns, fixed| {
+            let mut pace = Pace::default();
+            pace.set_worth([Worth { ns: 9_000, fixed }, Worth { ns, fixed }]);
+            pace
+        };
+        // Zen 4, 128 KiB that are sent again unchanged; cores that share a cache, and others (docs/adr/0017-lending.md).
+        let (near, far) = ((2_500, 900), (2_700, 1_850));
+        let mut pace = begin(2_000, false);
+        assert_eq!(run(&mut pace, near.0, near.1, 2_000), 1_000, "it pays");
+        let tried = run(&mut pace, far.0, far.1, 2_000);
+        assert!((1..20).contains(&tried), "it does not, and that is looked at again: {tried}");
+        assert_eq!(run(&mut pace, near.0, near.1, 4_000), 2_000, "the hypervisor has moved us");
+        // A sender that computes.
+        assert!(run(&mut pace, near.0, 1_000_000, 2_000) < 20);
+        assert_eq!(run(&mut pace, near.0, near.1, 20_000), 10_000, "and one that is back");
+        let mut fixed = begin(2_000, true);
+        assert_eq!(run(&mut fixed, far.0, far.1, 2_000), 1_000, "who says so has it so");
+        assert_eq!(run(&mut begin(0, false), far.0, far.1, 2_000), 1_000, "always");
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::wire::header::{Header, flag};
 use crate::wire::offer::{Named, Pieces, pieces_of};
 use std::collections::hash_map::Entry;
 
+/// Of the messages that are shared in a row, one in so many tells what that costs, and the first one.
+const LOOKS_EVERY: u64 = 4;
+
 /// Where the receiver's copying stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -37,6 +40,8 @@ pub(super) struct Copying {
     pub stage: Stage,
     /// The sender was told of it in memory that was lent to it.
     pub lent: bool,
+    /// When a shared message was, whose price is to be known; else 0.
+    pub begun: u64,
 }
 
 pub(super) enum State {
@@ -251,6 +256,9 @@ impl Copies {
         c.chunk = (c.wanted / parts).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
         let Ok(chunks) = u32::try_from(c.wanted.div_ceil(c.chunk)) else { return false };
         self.shared += 1;
+        if !cannot_read && (self.shared % LOOKS_EVERY == 1 || self.pace.tries_help(coming.loan.is_some())) {
+            c.begun = self.clock.as_ref().map_or(0, Clock::now);
+        }
         let share = Share::new(self.shared, chunks);
         c.stage = if cannot_read { Stage::Waiting(share) } else { Stage::Claiming(share) };
         if cannot_read {
@@ -267,6 +275,7 @@ impl Copies {
         c.lent = lent != 0;
         if lent == 0 && (self.peer_no_write || !self.on) && matches!(c.stage, Stage::Claiming(_)) {
             c.stage = Stage::Alone(c.wanted);
+            c.begun = 0;
             return None;
         }
         Some((Named { id, lent }, c))
@@ -284,7 +293,7 @@ impl Copies {
             return Some(Received { req, env, placed: 0 });
         }
         coming.state =
-            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false });
+            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false, begun: 0 });
         let cannot_read = self.no_read && coming.needs_kernel();
         let mapped = !coming.needs_kernel();
         let shared = (self.on || mapped) && (self.is_shared(wanted, mapped) || cannot_read) && self.share_out(id);
@@ -333,7 +342,11 @@ impl Copies {
     pub(super) fn finish(&mut self, id: u32, ended: &mut Ended) {
         let Some(coming) = self.rx.remove(&id) else { return };
         let unmapped = coming.is_unmapped();
+        let mapped = !coming.needs_kernel();
         let Coming { env, timed, state: State::Copying(c), .. } = coming else { return };
+        if let (Some(clock), true) = (&self.clock, c.begun > 0) {
+            self.pace.saw_both(c.wanted, clock.now().saturating_sub(c.begun), mapped);
+        }
         // Both copied because one would take long: it is not in the cache of this one. Else nobody looked at the clock.
         let ns = if timed && c.stage != Stage::Alone(c.wanted) { u64::MAX } else { 0 };
         self.notes.push_back(Note::Fin(id, unmapped, ns));

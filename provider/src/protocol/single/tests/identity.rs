@@ -11,7 +11,7 @@ fn of_a_process_that_may_be_another(since: u64, waited: u64) -> (bool, bool) {
     let (table, now) = (Table::default(), Arc::new(AtomicU64::new(5 * FRESH)));
     aim(&mut a, Reach::Everything, &table);
     aim(&mut b, Reach::Other, &table);
-    b.copies.set_clock(Clock::Manual(now.clone()), [0; 2]);
+    b.copies.set_clock(Clock::Manual(now.clone()), Default::default());
     let (mut from, mut to) = (vec![7u8; 3000], [vec![0u8; 3000], vec![0u8; 3000]]);
     let [first, second] = &mut to;
     b.posted = vec![Some(want(0, &[of_slice(first)])), None];
@@ -55,7 +55,7 @@ fn a_sender_asks_for_the_table_unless_it_heard_of_the_receiver_a_moment_ago() {
         let Some((mut a, mut b, from, to, table)) = shared(1 << 20) else { return };
         b.push();
         aim(&mut a, Reach::Other, &table);
-        a.copies.set_clock(Clock::Manual(Arc::new(AtomicU64::new(now))), [0; 2]);
+        a.copies.set_clock(Clock::Manual(Arc::new(AtomicU64::new(now))), Default::default());
         a.copies.heard(since);
         a.drain().expect("sound");
         a.push();

@@ -121,7 +121,7 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
 fn who_is_asked_tells_how_long_a_copy_took() {
     let told = |how, timed, share_min, posted: bool| {
         let (mut a, mut b) = sides(share_min);
-        b.copies.set_clock(Clock::machine(), [0; 2]);
+        b.copies.set_clock(Clock::machine(), Default::default());
         lend(&mut a, &mut b, how);
         let (iov, mut to) = ([a.arena.memory.as_user(0, 40_000)], vec![0; 40_000]);
         b.posted.push(posted.then(|| want(0, &[of_slice(&mut to)])));

@@ -125,6 +125,38 @@ fn messages_are_shared_between_borders() {
     assert!(!copies.is_shared(70_000, false));
 }
 
+/// Where both take longer than one alone would, help is not asked for any more, unless the user wants it.
+#[test]
+fn help_that_costs_too_much_is_given_up() {
+    const N: u64 = 40;
+    let shared = |together: u64, fixed: bool| {
+        let (mut a, mut b) = sides(1);
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        // What one alone needs for 64 KiB is taken for 6.4 us as long as the clock stands still while it copies.
+        b.copies.set_clock(Clock::Manual(now.clone()), [Worth { ns: 3_000, fixed }; 2]);
+        b.copies.set_sharing(Sharing::WhereItPays);
+        lend(&mut a, &mut b, Lent::ToWrite);
+        let (iov, mut to) = ([a.arena.memory.as_user(0, 64 << 10)], vec![0; 64 << 10]);
+        for i in 0..N as usize {
+            b.posted.push(Some(want(i, &[of_slice(&mut to)])));
+            Single::start(&mut a.wire(), &Message { lent: 1, ..message(i, &iov) }, &req(i)).expect("offered");
+            b.drain().expect("sound");
+            now.fetch_add(together, Ordering::Relaxed);
+            while b.received.len() <= i || a.sent.len() <= i {
+                b.push();
+                a.push();
+                while a.drain().expect("sound") {}
+                while b.drain().expect("sound") {}
+            }
+        }
+        b.copies.shared
+    };
+    assert_eq!(shared(3_500, false), N, "it pays");
+    let few = shared(20_000, false);
+    assert!((1..N / 2).contains(&few), "{few}");
+    assert_eq!(shared(20_000, true), N, "the user wants it");
+}
+
 #[test]
 fn what_fits_a_turn_is_copied_at_once() {
     for (len, at_once) in [(TURN, 1), (TURN + 1, 0)] {
