@@ -106,15 +106,17 @@ impl Bundle {
         }
         self.burst += end - at;
         self.taken = self.taken.saturating_add(end - at);
+        self.policy.sends(end - at, || self.meter.now());
         // It counts as a piece that has not left until there is nothing of it to be handed out.
         *self.open.entry(bulk.id).or_default() += 1;
         self.parts.push_back(Part { id: bulk.id, iov: bulk.iov.into(), at, end });
         true
     }
 
-    /// Connections by which pieces may leave now.
+    /// Connections by which pieces may leave now. Another number than the best one known is tried only where it can be measured.
     fn width(&self) -> usize {
-        if self.closes { 1 } else { self.policy.width().min(1 + self.open_lanes().count()) }
+        let width = if self.burst < MUCH { self.policy.kept() } else { self.policy.width() };
+        if self.closes { 1 } else { width.min(1 + self.open_lanes().count()) }
     }
 
     fn open_lanes(&self) -> impl Iterator<Item = &Arc<Connection>> {

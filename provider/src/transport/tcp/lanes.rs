@@ -23,6 +23,10 @@ const WINS: usize = 4;
 const FIRST_REST: u64 = 2_000_000_000;
 const LONGEST_REST: u64 = 30_000_000_000;
 
+/// A trial for whose next sample so many bytes were not enough is given up: what is sent has no bursts that are long enough to be measured, or the bytes
+/// arrive as soon as they leave, and then no connection is the limit. (In the time of the longest sample a link of 6 GB/s carries half as much.)
+const VAIN: usize = 256 << 20;
+
 /// Two numbers of connections, one after the other.
 struct Trial {
     other: usize,
@@ -32,6 +36,8 @@ struct Trial {
     settles: bool,
     /// Bytes for each nanosecond by the present number and the other one.
     rates: [Vec<f64>; 2],
+    /// Bytes sent since the last sample.
+    unsampled: usize,
 }
 
 /// What decides.
@@ -144,7 +150,7 @@ impl Policy {
         if self.trial.is_none() && now >= self.rest_until {
             let (more, fewer) = ((self.present * 2).min(self.limit), self.present / 2);
             let other = if fewer > 0 && (self.fewer || more == self.present) { fewer } else { more };
-            self.trial = Some(Trial { other, on_other: true, settles: true, rates: [Vec::new(), Vec::new()] });
+            self.trial = Some(Trial { other, on_other: true, settles: true, rates: [Vec::new(), Vec::new()], unsampled: 0 });
         }
         self.trial.is_some()
     }
@@ -155,6 +161,7 @@ impl Policy {
             return;
         }
         let Some(trial) = &mut self.trial else { return };
+        trial.unsampled = 0;
         if std::mem::replace(&mut trial.settles, false) {
             return;
         }
@@ -168,6 +175,22 @@ impl Policy {
         if rounds == ROUNDS || hopeless {
             self.decide(now);
         }
+    }
+
+    /// So many bytes more are to be sent; `now` tells when.
+    pub fn sends(&mut self, bytes: usize, now: impl FnOnce() -> u64) {
+        let Some(trial) = &mut self.trial else { return };
+        trial.unsampled = trial.unsampled.saturating_add(bytes);
+        if trial.unsampled > VAIN {
+            self.trial = None;
+            self.rest_for_now(now());
+        }
+    }
+
+    /// The next trial is to be later.
+    fn rest_for_now(&mut self, now: u64) {
+        self.rest_until = now + self.rest;
+        self.rest = (2 * self.rest).min(LONGEST_REST);
     }
 
     fn decide(&mut self, now: u64) {
@@ -184,8 +207,7 @@ impl Policy {
             (self.rest, self.rest_until) = (FIRST_REST, now);
         } else {
             self.fewer = more;
-            self.rest_until = now + self.rest;
-            self.rest = (2 * self.rest).min(LONGEST_REST);
+            self.rest_for_now(now);
         }
     }
 }
@@ -378,6 +400,31 @@ mod tests {
         run(&mut own, 10, link(1.0, 1.0));
         own.begin_with(&known(8), 0);
         assert_eq!(own.width(), 1);
+    }
+
+    /// Where nothing can be measured the other number must not carry for ever (it did), nor for long each time it is tried.
+    #[test]
+    fn a_trial_that_gets_no_samples_ends() {
+        const STEP: usize = 1 << 20;
+        let mut policy = Policy::new(0);
+        let (mut others, mut all) = (0, 0);
+        // A MiB each millisecond, for ten minutes.
+        for now in (0..600_000_000_000u64).step_by(1_000_000) {
+            policy.is_curious(now);
+            policy.sends(STEP, || now);
+            others += usize::from(policy.width() != 1);
+            all += 1;
+        }
+        assert!((1..all / 50).contains(&others), "{others} of {all} by another number");
+        assert_eq!((policy.trials(), policy.found()), (0, None), "nothing was found");
+        // Samples now and then keep a trial alive.
+        let mut policy = Policy::new(0);
+        assert!(policy.is_curious(0));
+        while policy.trials() == 0 {
+            (0..200).for_each(|_| policy.sends(STEP, || 0));
+            policy.sample(policy.width(), 1000 * policy.width() as u64, 1000, 0);
+        }
+        assert_eq!(policy.width(), 2);
     }
 
     #[test]
