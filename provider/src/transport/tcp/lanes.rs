@@ -26,6 +26,8 @@ const LONGEST_REST: u64 = 30_000_000_000;
 /// A trial for whose next sample so many bytes were not enough is given up: what is sent has no bursts that are long enough to be measured, or the bytes
 /// arrive as soon as they leave, and then no connection is the limit. (In the time of the longest sample a link of 6 GB/s carries half as much.)
 const VAIN: usize = 256 << 20;
+/// One message counts as no more than this: a longer one is being measured long before its end.
+const ONE: usize = VAIN / 8;
 
 /// Two numbers of connections, one after the other.
 struct Trial {
@@ -177,10 +179,10 @@ impl Policy {
         }
     }
 
-    /// So many bytes more are to be sent; `now` tells when.
+    /// A message of so many bytes is to be sent; `now` tells when.
     pub fn sends(&mut self, bytes: usize, now: impl FnOnce() -> u64) {
         let Some(trial) = &mut self.trial else { return };
-        trial.unsampled = trial.unsampled.saturating_add(bytes);
+        trial.unsampled += bytes.min(ONE);
         if trial.unsampled > VAIN {
             self.trial = None;
             self.rest_for_now(now());
@@ -421,7 +423,8 @@ mod tests {
         let mut policy = Policy::new(0);
         assert!(policy.is_curious(0));
         while policy.trials() == 0 {
-            (0..200).for_each(|_| policy.sends(STEP, || 0));
+            (0..100).for_each(|_| policy.sends(STEP, || 0));
+            (0..4).for_each(|_| policy.sends(usize::MAX, || 0));
             policy.sample(policy.width(), 1000 * policy.width() as u64, 1000, 0);
         }
         assert_eq!(policy.width(), 2);
