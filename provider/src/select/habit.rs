@@ -55,7 +55,7 @@ const CLOCK: u64 = 60;
 
 /// Whether a copy of so many bytes that took so long is one of a source that lay in the cache of who copied: such take `pace` nanoseconds for a KiB at
 /// most. On Sapphire Rapids 40 were seen, and 70 at a bad time, out of the other one's cache 160 to 250; on Zen 5 2 to 4, and 7 to 10 where cores share a
-/// level 3 cache; on Zen 4 6 to 16, and 22 or more.
+/// level 3 cache; on Zen 4 13 to 18, and 25 or more.
 fn is_from_cache(bytes: usize, ns: u64, pace: u64) -> bool {
     u128::from(ns.saturating_sub(CLOCK)) * 1024 <= u128::from(pace) * bytes as u128
 }
@@ -148,7 +148,7 @@ mod tests {
         // As measured: reused and rewritten. At a bad time all takes twice as long where copies are as slow as that.
         let intel = [(4096, 150, 1_060), (8192, 320, 1_500), (16384, 700, 2_600)];
         let amd = [(4096, 70, 90), (8192, 80, 131), (16384, 125, 215)];
-        let zen4 = [(8192, 110, 240), (16384, 310, 420)];
+        let zen4 = [(8192, 165, 290), (16384, 355, 465)];
         for (processor, spare, rows) in
             [(Processor::Usual, 2, &intel[..]), (Processor::Zen, 1, &amd), (Processor::Zen4, 1, &zen4)]
         {

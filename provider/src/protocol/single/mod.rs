@@ -177,6 +177,8 @@ pub struct Copies {
     help: Helping,
     pace: Pace,
     clock: Option<Clock>,
+    /// The shared message that is being timed, for nothing else is under way, and when it was shared out.
+    timed: Option<(u32, u64)>,
     /// The record that is being looked at was written after this time, so the peer lived; 0: it is not known.
     since: u64,
     tx: FxHashMap<u32, Offered>,
@@ -232,7 +234,7 @@ impl Copies {
         self.since = since;
     }
 
-    fn is_shared(&self, bytes: usize, mapped: bool) -> bool {
+    fn is_shared(&mut self, bytes: usize, mapped: bool) -> bool {
         let borders = &self.share_borders[usize::from(mapped)];
         borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
             && match self.sharing {
@@ -409,6 +411,7 @@ impl Copies {
             }
         }
         self.parts.clear();
+        self.timed = None;
         self.copying.clear();
         self.waiting.clear();
         self.notes.clear();

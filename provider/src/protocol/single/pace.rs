@@ -19,8 +19,10 @@ const KIB: u64 = 1024;
 const NEW: u64 = 4;
 /// What was seen of it goes back to what was said by this part with each message that one side copied alone, so that others' help is tried again, if rarely.
 const FORGETS: u64 = 2048;
-/// It is never further from what was said than by this factor: a sender that computes takes long to help.
+/// It is never further from what was said than by this factor, nor a sample from what it is: a side that computes takes long.
 const FAR: u64 = 4;
+/// Of the messages of a class that are shared in a row, one in so many is timed, and the first one.
+const TIMED_EVERY: u8 = 4;
 
 /// From how many nanoseconds on that one side must need alone help is worth it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -39,6 +41,8 @@ const CLASSES: [usize; 4] = [0, 64 << 10, 128 << 10, 256 << 10];
 struct Seen {
     said: Worth,
     now: [u64; CLASSES.len()],
+    /// Shared messages, counted up to the next that is timed.
+    count: [u8; CLASSES.len()],
 }
 
 impl Seen {
@@ -68,7 +72,7 @@ impl Default for Pace {
 impl Pace {
     /// What help is worth: by the kernel, and in mapped memory.
     pub fn set_worth(&mut self, worth: [Worth; 2]) {
-        self.worth = worth.map(|said| Seen { said, now: [said.ns; CLASSES.len()] });
+        self.worth = worth.map(|said| Seen { said, now: [said.ns; CLASSES.len()], count: Default::default() });
     }
 
     /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still. `shared`: they are the first part of a
@@ -88,15 +92,9 @@ impl Pace {
             let seen = seen.min(4 * u64::from(*pace)) as u32;
             *pace = (*pace / 2 + seen / 2).max(1);
         }
-        if !shared {
-            let seen = &mut self.worth[usize::from(mapped)];
-            let (said, now) = (seen.said.ns, seen.of(bytes));
-            let step = now.abs_diff(said).div_ceil(FORGETS);
-            *now = if *now < said { *now + step } else { *now - step };
-        }
     }
 
-    /// A message that both copied was whole so long after this side began.
+    /// A message that both copied, and beside which nothing was under way, was whole so long after it was shared out.
     pub fn saw_both(&mut self, bytes: usize, ns: u64, mapped: bool) {
         let alone = self.alone(bytes, mapped);
         let seen = &mut self.worth[usize::from(mapped)];
@@ -108,9 +106,12 @@ impl Pace {
         *now = (*now - *now / NEW + worth / NEW).clamp(said.ns / FAR, said.ns.saturating_mul(FAR));
     }
 
-    /// Whether the last message was copied by one side.
-    pub fn tries_help(&self, mapped: bool) -> bool {
-        !self.shared[usize::from(mapped)]
+    /// Whether a message that is being shared out is to be [timed](Self::saw_both).
+    pub fn is_to_be_timed(&mut self, bytes: usize, mapped: bool) -> bool {
+        let first = !self.shared[usize::from(mapped)];
+        let count = &mut self.worth[usize::from(mapped)].count[class(bytes)];
+        *count = if first { 0 } else { (*count + 1) % TIMED_EVERY };
+        *count == 0
     }
 
     /// Nanoseconds that this side would need alone.
@@ -118,9 +119,17 @@ impl Pace {
         START[usize::from(mapped)] + u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB
     }
 
-    /// Whether a message of so many bytes had better be copied by both sides.
-    pub fn wants_help(&self, bytes: usize, mapped: bool) -> bool {
-        self.alone(bytes, mapped) >= self.worth[usize::from(mapped)].now[class(bytes)]
+    /// Whether a message of so many bytes, which is there, had better be copied by both sides.
+    pub fn wants_help(&mut self, bytes: usize, mapped: bool) -> bool {
+        let alone = self.alone(bytes, mapped);
+        let seen = &mut self.worth[usize::from(mapped)];
+        let (said, now) = (seen.said.ns, seen.of(bytes));
+        let pays = alone >= *now;
+        if !pays {
+            let step = now.abs_diff(said).div_ceil(FORGETS);
+            *now = if *now < said { *now + step } else { *now - step };
+        }
+        pays
     }
 }
 
@@ -140,8 +149,11 @@ mod tests {
         let mut shared = 0;
         for i in 0..n {
             if pace.wants_help(128 << 10, true) {
+                let timed = pace.is_to_be_timed(128 << 10, true);
                 pace.saw(32 << 10, alone / 4, true, true);
-                pace.saw_both(128 << 10, alone / 2 + price, true);
+                if timed {
+                    pace.saw_both(128 << 10, alone / 2 + price, true);
+                }
                 shared += usize::from(i >= n / 2);
             } else {
                 pace.saw(128 << 10, alone, true, false);

@@ -15,9 +15,6 @@ use crate::wire::header::{Header, flag};
 use crate::wire::offer::{Named, Pieces, pieces_of};
 use std::collections::hash_map::Entry;
 
-/// Of the messages that are shared in a row, one in so many tells what that costs, and the first one.
-const LOOKS_EVERY: u64 = 4;
-
 /// Where the receiver's copying stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -40,8 +37,6 @@ pub(super) struct Copying {
     pub stage: Stage,
     /// The sender was told of it in memory that was lent to it.
     pub lent: bool,
-    /// When a shared message was, whose price is to be known; else 0.
-    pub begun: u64,
 }
 
 pub(super) enum State {
@@ -90,10 +85,13 @@ impl Copies {
         to: &[UserSeg],
     ) -> Result<bool, Corrupt> {
         let Announced { env, body } = said;
-        let loan = self.loans.get(body.lent);
-        if wanted > TURN || self.is_shared(wanted, loan.is_some()) {
+        // The message that is being timed has this one's time in it.
+        self.timed = None;
+        let mapped = self.loans.get(body.lent).is_some();
+        if wanted > TURN || self.is_shared(wanted, mapped) {
             return Ok(false);
         }
+        let loan = self.loans.get(body.lent);
         if self.rx.contains_key(&body.id) {
             return Err(Corrupt);
         }
@@ -109,7 +107,6 @@ impl Copies {
         if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
             return Ok(false);
         }
-        let mapped = loan.is_some();
         let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
         if wanted >= TELLING {
             self.pace.saw(wanted, ns, mapped, false);
@@ -141,6 +138,7 @@ impl Copies {
         let end = match &mut c.stage {
             Stage::Alone(end) => *end,
             Stage::Helped => {
+                self.timed = None;
                 let chunk = link.claim_words().and_then(|(mine, theirs)| self.help.job.claim(mine, theirs));
                 let Some(chunk) = chunk else {
                     self.waiting.push(id);
@@ -166,7 +164,7 @@ impl Copies {
         match means.fetch(from, &c.req.iov, at, len) {
             Ok(()) => {
                 if let (Some(begun), Some(clock)) = (begun, &self.clock) {
-                    self.pace.saw(len, clock.now() - begun, loan.is_some(), matches!(c.stage, Stage::Claiming(_)));
+                    self.pace.saw(len, clock.now() - begun, loan.is_some(), !matches!(c.stage, Stage::Alone(_)));
                 }
                 c.next = at + len;
                 ended.fetched += len as u64;
@@ -256,8 +254,9 @@ impl Copies {
         c.chunk = (c.wanted / parts).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
         let Ok(chunks) = u32::try_from(c.wanted.div_ceil(c.chunk)) else { return false };
         self.shared += 1;
-        if !cannot_read && (self.shared % LOOKS_EVERY == 1 || self.pace.tries_help(coming.loan.is_some())) {
-            c.begun = self.clock.as_ref().map_or(0, Clock::now);
+        let alone = self.copying.is_empty() && self.waiting.is_empty() && !cannot_read;
+        if alone && self.pace.is_to_be_timed(c.wanted, coming.loan.is_some()) {
+            self.timed = self.clock.as_ref().map(|clock| (id, clock.now()));
         }
         let share = Share::new(self.shared, chunks);
         c.stage = if cannot_read { Stage::Waiting(share) } else { Stage::Claiming(share) };
@@ -275,7 +274,7 @@ impl Copies {
         c.lent = lent != 0;
         if lent == 0 && (self.peer_no_write || !self.on) && matches!(c.stage, Stage::Claiming(_)) {
             c.stage = Stage::Alone(c.wanted);
-            c.begun = 0;
+            self.timed = None;
             return None;
         }
         Some((Named { id, lent }, c))
@@ -283,6 +282,7 @@ impl Copies {
 
     /// Takes the receive of a message that has just been matched; returns it if nothing is to be copied.
     pub fn adopt(&mut self, id: u32, req: RecvReq) -> Option<Received> {
+        self.timed = None;
         let coming = self.rx.get_mut(&id)?;
         let env = coming.env;
         let wanted = req.cap.min(env.total);
@@ -293,7 +293,7 @@ impl Copies {
             return Some(Received { req, env, placed: 0 });
         }
         coming.state =
-            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false, begun: 0 });
+            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false });
         let cannot_read = self.no_read && coming.needs_kernel();
         let mapped = !coming.needs_kernel();
         let shared = (self.on || mapped) && (self.is_shared(wanted, mapped) || cannot_read) && self.share_out(id);
@@ -344,8 +344,11 @@ impl Copies {
         let unmapped = coming.is_unmapped();
         let mapped = !coming.needs_kernel();
         let Coming { env, timed, state: State::Copying(c), .. } = coming else { return };
-        if let (Some(clock), true) = (&self.clock, c.begun > 0) {
-            self.pace.saw_both(c.wanted, clock.now().saturating_sub(c.begun), mapped);
+        if let (Some((timed, begun)), Some(clock)) = (self.timed, &self.clock)
+            && timed == id
+        {
+            self.timed = None;
+            self.pace.saw_both(c.wanted, clock.now().saturating_sub(begun), mapped);
         }
         // Both copied because one would take long: it is not in the cache of this one. Else nobody looked at the clock.
         let ns = if timed && c.stage != Stage::Alone(c.wanted) { u64::MAX } else { 0 };

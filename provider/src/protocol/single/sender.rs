@@ -94,6 +94,7 @@ impl Copies {
         let done = part.share.claimed();
         match part.write(link, self.target.filter(|_| !self.no_write), iov) {
             Ok(n) if n > 0 => {
+                self.timed = None;
                 self.past_caches += part.engine.past_caches(n);
                 return n;
             }

@@ -59,8 +59,9 @@ pub(super) struct Bundle {
     /// The endpoint closes: lanes get nothing more.
     closes: bool,
     meter: Meter,
-    /// Bytes taken since nothing was under way, and handed out in all.
+    /// Bytes taken since nothing was under way, whether they were many the time before, and bytes handed out in all.
     burst: usize,
+    long_before: bool,
     handed: u64,
     /// Bytes taken in all, and whether what others found of the link was looked up, and who that was.
     taken: usize,
@@ -87,6 +88,7 @@ impl Bundle {
             closes: false,
             meter: Meter::new(),
             burst: 0,
+            long_before: false,
             handed: 0,
             taken: 0,
             looked_up: false,
@@ -102,11 +104,11 @@ impl Bundle {
             return false;
         }
         if self.open.is_empty() {
+            self.long_before = self.burst >= MUCH;
             self.burst = 0;
         }
         self.burst += end - at;
         self.taken = self.taken.saturating_add(end - at);
-        self.policy.sends(end - at, || self.meter.now());
         // It counts as a piece that has not left until there is nothing of it to be handed out.
         *self.open.entry(bulk.id).or_default() += 1;
         self.parts.push_back(Part { id: bulk.id, iov: bulk.iov.into(), at, end });
@@ -115,8 +117,13 @@ impl Bundle {
 
     /// Connections by which pieces may leave now. Another number than the best one known is tried only where it can be measured.
     fn width(&self) -> usize {
-        let width = if self.burst < MUCH { self.policy.kept() } else { self.policy.width() };
+        let width = if self.tries() { self.policy.width() } else { self.policy.kept() };
         if self.closes { 1 } else { width.min(1 + self.open_lanes().count()) }
+    }
+
+    /// Whether what is sent is long enough to be measured, by what is known of it.
+    fn tries(&self) -> bool {
+        self.burst >= MUCH || self.long_before
     }
 
     fn open_lanes(&self) -> impl Iterator<Item = &Arc<Connection>> {
@@ -191,6 +198,9 @@ impl Bundle {
         }
         self.turn = at + 1;
         self.handed += len as u64;
+        if self.tries() && width == self.policy.width() {
+            self.policy.sends(len, || self.meter.now());
+        }
         *self.open.entry(id).or_default() += 1;
         if whole {
             self.parts.pop_front();
@@ -203,7 +213,10 @@ impl Bundle {
 
     /// Measures how quickly bytes arrive, if the policy wants to know. `flying`: bytes of the first connection that have not arrived.
     fn measure(&mut self, flying: impl Fn() -> usize) {
-        if !self.policy.measures() || self.burst < MUCH || self.open.is_empty() && !self.meter.runs() {
+        if !self.policy.measures() || self.burst < MUCH {
+            return self.meter.stop();
+        }
+        if self.open.is_empty() && !self.meter.runs() {
             return;
         }
         let (now, width) = (self.meter.now(), self.width());
@@ -277,6 +290,9 @@ impl Bundle {
         let by = if found { Some(By::Here) } else { self.began_by };
         let why = match self.policy.fixed() {
             Some(fixed) => format!("FI_RUSTMX_TCP_LANES={fixed}"),
+            None if by.is_none() && self.policy.was_in_vain() => {
+                "what was sent arrived too soon to measure whether more connections carry more".into()
+            }
             None if by.is_none() => {
                 "too few long messages were sent at a time to know whether more connections carry more".into()
             }
@@ -479,5 +495,27 @@ impl Connection {
         let token = host::random() | 1;
         self.office().tokens.lock().insert(token, self.slot());
         token
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::user::of_slice;
+
+    /// Another number of connections carries only where bursts are long, from the first long one on.
+    #[test]
+    fn short_bursts_try_nothing() {
+        let mut bundle = Bundle::new(0, None);
+        let mut memory = vec![0; 1 << 20];
+        let iov = [of_slice(&mut memory)];
+        let mut burst = |parts: u32| {
+            (0..parts).for_each(|id| assert!(bundle.take(&Bulk { id, iov: &iov, skip: 0, len: 1 << 20, promised: 0 })));
+            let tries = bundle.tries();
+            bundle.parts.clear();
+            bundle.open.clear();
+            tries
+        };
+        assert_eq!([1, 2, 3, 1, 1, 2, 4, 2, 1].map(&mut burst), [false, false, true, true, false, false, true, true, false]);
     }
 }

@@ -23,11 +23,11 @@ const WINS: usize = 4;
 const FIRST_REST: u64 = 2_000_000_000;
 const LONGEST_REST: u64 = 30_000_000_000;
 
-/// A trial for whose next sample so many bytes were not enough is given up: what is sent has no bursts that are long enough to be measured, or the bytes
-/// arrive as soon as they leave, and then no connection is the limit. (In the time of the longest sample a link of 6 GB/s carries half as much.)
-const VAIN: usize = 256 << 20;
-/// One message counts as no more than this: a longer one is being measured long before its end.
-const ONE: usize = VAIN / 8;
+/// A trial for whose next sample so many bytes and nanoseconds were not enough is given up: the bytes arrive as soon as they leave, and then no connection is
+/// the limit, or bursts are too short to be measured.
+const VAIN: (usize, u64) = (256 << 20, 100_000_000);
+/// What is given to a connection at once counts as no more than this: more of it is being measured long before its end.
+const ONE: usize = VAIN.0 / 8;
 
 /// Two numbers of connections, one after the other.
 struct Trial {
@@ -38,8 +38,9 @@ struct Trial {
     settles: bool,
     /// Bytes for each nanosecond by the present number and the other one.
     rates: [Vec<f64>; 2],
-    /// Bytes sent since the last sample.
+    /// Bytes sent since the last sample, and when that was.
     unsampled: usize,
+    since: u64,
 }
 
 /// What decides.
@@ -59,6 +60,8 @@ pub(super) struct Policy {
     rates: [f64; MOST],
     /// Trials of its own that are over.
     trials: usize,
+    /// One was given up.
+    vain: bool,
 }
 
 impl Policy {
@@ -75,6 +78,7 @@ impl Policy {
             fewer: false,
             rates: [0.0; MOST],
             trials: 0,
+            vain: false,
         }
     }
 
@@ -152,7 +156,8 @@ impl Policy {
         if self.trial.is_none() && now >= self.rest_until {
             let (more, fewer) = ((self.present * 2).min(self.limit), self.present / 2);
             let other = if fewer > 0 && (self.fewer || more == self.present) { fewer } else { more };
-            self.trial = Some(Trial { other, on_other: true, settles: true, rates: [Vec::new(), Vec::new()], unsampled: 0 });
+            self.trial =
+                Some(Trial { other, on_other: true, settles: true, rates: [Vec::new(), Vec::new()], unsampled: 0, since: now });
         }
         self.trial.is_some()
     }
@@ -163,7 +168,7 @@ impl Policy {
             return;
         }
         let Some(trial) = &mut self.trial else { return };
-        trial.unsampled = 0;
+        (trial.unsampled, trial.since) = (0, now);
         if std::mem::replace(&mut trial.settles, false) {
             return;
         }
@@ -179,14 +184,24 @@ impl Policy {
         }
     }
 
-    /// A message of so many bytes is to be sent; `now` tells when.
+    /// So many bytes were given to connections that the trial, if there is one, has chosen; `now` tells when.
     pub fn sends(&mut self, bytes: usize, now: impl FnOnce() -> u64) {
         let Some(trial) = &mut self.trial else { return };
         trial.unsampled += bytes.min(ONE);
-        if trial.unsampled > VAIN {
-            self.trial = None;
-            self.rest_for_now(now());
+        if trial.unsampled <= VAIN.0 {
+            return;
         }
+        let now = now();
+        if now.saturating_sub(trial.since) > VAIN.1 {
+            (self.fewer, self.vain) = (trial.other > self.present, true);
+            self.trial = None;
+            self.rest_for_now(now);
+        }
+    }
+
+    /// Whether a trial was given up, for nothing could be measured.
+    pub fn was_in_vain(&self) -> bool {
+        self.vain
     }
 
     /// The next trial is to be later.
@@ -422,12 +437,19 @@ mod tests {
         // Samples now and then keep a trial alive.
         let mut policy = Policy::new(0);
         assert!(policy.is_curious(0));
-        while policy.trials() == 0 {
-            (0..100).for_each(|_| policy.sends(STEP, || 0));
-            (0..4).for_each(|_| policy.sends(usize::MAX, || 0));
-            policy.sample(policy.width(), 1000 * policy.width() as u64, 1000, 0);
+        for now in (1..=4 * ROUNDS as u64).map(|i| i * 1_000_000_000) {
+            (0..100).for_each(|_| policy.sends(STEP, || now));
+            (0..4).for_each(|_| policy.sends(usize::MAX, || now));
+            policy.sample(policy.width(), 1000 * policy.width() as u64, 1000, now);
         }
-        assert_eq!(policy.width(), 2);
+        assert_eq!((policy.trials(), policy.kept(), policy.was_in_vain()), (1, 2, false));
+        // A window that is given at once has not taken long.
+        let mut policy = Policy::new(0);
+        assert!(policy.is_curious(0));
+        (0..1000).for_each(|_| policy.sends(usize::MAX, || 50_000_000));
+        assert_eq!((policy.width(), policy.was_in_vain()), (2, false));
+        policy.sends(1, || 150_000_000);
+        assert_eq!((policy.width(), policy.was_in_vain()), (1, true));
     }
 
     #[test]
