@@ -16,7 +16,6 @@ fn parameters_are_those_of_the_table() {
             _ if usual == zen && zen == zen4 => usual,
             _ if zen == zen4 => format!("{usual}; AMD from Zen 3: {zen}"),
             _ if usual == zen4 => format!("{usual}; AMD Zen 3 and 5: {zen}"),
-            _ if usual == zen => format!("{usual}; AMD Zen 4: {zen4}"),
             _ => format!("{usual}; AMD Zen 3 and 5: {zen}, Zen 4: {zen4}"),
         };
         let row = (p.env(), default, p.range(), p.help);

@@ -236,10 +236,11 @@ impl Copies {
 
     fn is_shared(&mut self, bytes: usize, mapped: bool) -> bool {
         let borders = &self.share_borders[usize::from(mapped)];
+        let beside = !self.tx.is_empty();
         borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
             && match self.sharing {
                 Sharing::Never => false,
-                Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped),
+                Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped, beside),
                 Sharing::Always => true,
             }
     }

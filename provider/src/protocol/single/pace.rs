@@ -21,13 +21,15 @@ const NEW: u64 = 4;
 const FORGETS: u64 = 2048;
 /// It is never further from what was said than by this factor, nor a sample from what it is: a side that computes takes long.
 const FAR: u64 = 4;
+/// A message beside which nothing is under way begins with this part of what was said: it is corrected soon, and from below.
+const BEGINS: (u64, u64) = (3, 8);
 /// Of the messages of a class that are shared in a row, one in so many is timed, and the first one.
 const TIMED_EVERY: u8 = 4;
 
 /// From how many nanoseconds on that one side must need alone help is worth it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Worth {
-    /// That number, at first.
+    /// That number; for messages beside which none goes the other way, what is seen takes its place.
     pub ns: u64,
     /// It stays that, whatever is seen.
     pub fixed: bool,
@@ -46,6 +48,17 @@ struct Seen {
 }
 
 impl Seen {
+    fn new(said: Worth) -> Seen {
+        let mut seen = Seen { said, ..Seen::default() };
+        seen.now = [seen.begins(); CLASSES.len()];
+        seen
+    }
+
+    /// Where it begins, and where it goes back to.
+    fn begins(&self) -> u64 {
+        if self.said.fixed { self.said.ns } else { self.said.ns * BEGINS.0 / BEGINS.1 }
+    }
+
     fn of(&mut self, bytes: usize) -> &mut u64 {
         &mut self.now[class(bytes)]
     }
@@ -72,7 +85,7 @@ impl Default for Pace {
 impl Pace {
     /// What help is worth: by the kernel, and in mapped memory.
     pub fn set_worth(&mut self, worth: [Worth; 2]) {
-        self.worth = worth.map(|said| Seen { said, now: [said.ns; CLASSES.len()], count: Default::default() });
+        self.worth = worth.map(Seen::new);
     }
 
     /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still. `shared`: they are the first part of a
@@ -98,12 +111,12 @@ impl Pace {
     pub fn saw_both(&mut self, bytes: usize, ns: u64, mapped: bool) {
         let alone = self.alone(bytes, mapped);
         let seen = &mut self.worth[usize::from(mapped)];
-        let (said, now) = (seen.said, seen.of(bytes));
-        if said.fixed || ns == 0 {
+        if seen.said.fixed || ns == 0 {
             return;
         }
+        let (begins, now) = (seen.begins(), seen.of(bytes));
         let worth = ns.saturating_mul(2).saturating_sub(alone).min(now.saturating_mul(FAR));
-        *now = (*now - *now / NEW + worth / NEW).clamp(said.ns / FAR, said.ns.saturating_mul(FAR));
+        *now = (*now - *now / NEW + worth / NEW).clamp(begins / FAR, begins.saturating_mul(FAR));
     }
 
     /// Whether a message that is being shared out is to be [timed](Self::saw_both).
@@ -119,15 +132,18 @@ impl Pace {
         START[usize::from(mapped)] + u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB
     }
 
-    /// Whether a message of so many bytes, which is there, had better be copied by both sides.
-    pub fn wants_help(&mut self, bytes: usize, mapped: bool) -> bool {
+    /// Whether a message of so many bytes, which is there, had better be copied by both sides. `beside`: one of ours is under way to the peer, who is copying it, then.
+    pub fn wants_help(&mut self, bytes: usize, mapped: bool, beside: bool) -> bool {
         let alone = self.alone(bytes, mapped);
         let seen = &mut self.worth[usize::from(mapped)];
-        let (said, now) = (seen.said.ns, seen.of(bytes));
+        if beside {
+            return alone >= seen.said.ns;
+        }
+        let (begins, now) = (seen.begins(), seen.of(bytes));
         let pays = alone >= *now;
         if !pays {
-            let step = now.abs_diff(said).div_ceil(FORGETS);
-            *now = if *now < said { *now + step } else { *now - step };
+            let step = now.abs_diff(begins).div_ceil(FORGETS);
+            *now = if *now < begins { *now + step } else { *now - step };
         }
         pays
     }
@@ -139,7 +155,7 @@ mod tests {
 
     fn pace() -> Pace {
         let mut pace = Pace::default();
-        pace.set_worth([9_000, 4_500].map(|ns| Worth { ns, fixed: false }));
+        pace.set_worth([9_000, 4_500].map(|ns| Worth { ns, fixed: true }));
         pace
     }
 
@@ -148,7 +164,7 @@ mod tests {
     fn run(pace: &mut Pace, alone: u64, price: u64, n: usize) -> usize {
         let mut shared = 0;
         for i in 0..n {
-            if pace.wants_help(128 << 10, true) {
+            if pace.wants_help(128 << 10, true, false) {
                 let timed = pace.is_to_be_timed(128 << 10, true);
                 pace.saw(32 << 10, alone / 4, true, true);
                 if timed {
@@ -163,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn beside_one_of_ours_it_is_what_was_said() {
+        let mut pace = Pace::default();
+        pace.set_worth([Worth { ns: 9_000, fixed: false }; 2]);
+        // 6.4 us.
+        assert_eq!([false, true].map(|beside| pace.wants_help(64 << 10, true, beside)), [true, false]);
+        assert!(pace.wants_help(128 << 10, true, true));
+    }
+
+    #[test]
     fn what_help_costs_is_seen() {
         let begin = |ns, fixed| {
             let mut pace = Pace::default();
@@ -171,7 +196,7 @@ mod tests {
         };
         // Zen 4, 128 KiB that are sent again unchanged; cores that share a cache, and others (docs/adr/0017-lending.md).
         let (near, far) = ((2_500, 900), (2_700, 1_850));
-        let mut pace = begin(2_000, false);
+        let mut pace = begin(4_000, false);
         assert_eq!(run(&mut pace, near.0, near.1, 2_000), 1_000, "it pays");
         let tried = run(&mut pace, far.0, far.1, 2_000);
         assert!((1..20).contains(&tried), "it does not, and that is looked at again: {tried}");
@@ -187,17 +212,17 @@ mod tests {
     #[test]
     fn help_goes_by_time() {
         let mut pace = pace();
-        assert!(!pace.wants_help(16 << 10, true) && pace.wants_help(64 << 10, true));
-        assert!(!pace.wants_help(32 << 10, false) && pace.wants_help(64 << 10, false));
+        assert!(!pace.wants_help(16 << 10, true, false) && pace.wants_help(64 << 10, true, false));
+        assert!(!pace.wants_help(32 << 10, false, false) && pace.wants_help(64 << 10, false, false));
         for _ in 0..20 {
             pace.saw(64 << 10, 2_700, true, false);
         }
-        assert!(!pace.wants_help(64 << 10, true) && pace.wants_help(128 << 10, true), "out of the cache");
-        assert!(pace.wants_help(128 << 10, false), "the other means is another matter");
+        assert!(!pace.wants_help(64 << 10, true, false) && pace.wants_help(128 << 10, true, false), "out of the cache");
+        assert!(pace.wants_help(128 << 10, false, false), "the other means is another matter");
         for _ in 0..20 {
             pace.saw(16 << 10, 2_600, true, false);
         }
-        assert!(pace.wants_help(32 << 10, true), "the sender rewrites it");
+        assert!(pace.wants_help(32 << 10, true, false), "the sender rewrites it");
     }
 
     #[test]
@@ -209,12 +234,12 @@ mod tests {
         for _ in 0..20 {
             // Out of the cache, but the destination of what the other one copied is in the other one's.
             pace.saw(16 << 10, 700, true, true);
-            assert!(!pace.wants_help(64 << 10, true));
+            assert!(!pace.wants_help(64 << 10, true, false));
             pace.saw(64 << 10, 9_000, true, false);
-            assert!(!pace.wants_help(64 << 10, true), "and now it is here");
+            assert!(!pace.wants_help(64 << 10, true, false), "and now it is here");
         }
         pace.saw(64 << 10, 9_000, true, false);
-        assert!(pace.wants_help(64 << 10, true), "twice is no move");
+        assert!(pace.wants_help(64 << 10, true, false), "twice is no move");
     }
 
     #[test]
@@ -226,9 +251,9 @@ mod tests {
             wholes.saw(64 << 10, 1_200 + 120 * 64, false, false);
         }
         for kib in [40, 64, 66, 200] {
-            assert_eq!(parts.wants_help(kib << 10, false), wholes.wants_help(kib << 10, false), "{kib}");
+            assert_eq!(parts.wants_help(kib << 10, false, false), wholes.wants_help(kib << 10, false, false), "{kib}");
         }
-        assert!(!parts.wants_help(64 << 10, false) && parts.wants_help(66 << 10, false));
+        assert!(!parts.wants_help(64 << 10, false, false) && parts.wants_help(66 << 10, false, false));
     }
 
     #[test]
@@ -238,12 +263,12 @@ mod tests {
             pace.saw(32 << 10, 1_300, true, false);
         }
         pace.saw(32 << 10, 10_000_000, true, false);
-        assert!(!pace.wants_help(24 << 10, true));
+        assert!(!pace.wants_help(24 << 10, true, false));
         pace.saw(32 << 10, 0, true, false);
         pace.saw(0, u64::MAX, true, false);
         for _ in 0..20 {
             pace.saw(usize::MAX, 1, false, false);
         }
-        assert!(!pace.wants_help(0, true));
+        assert!(!pace.wants_help(0, true, false));
     }
 }

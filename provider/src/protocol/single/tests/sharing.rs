@@ -133,7 +133,7 @@ fn help_that_costs_too_much_is_given_up() {
         let (mut a, mut b) = sides(1);
         let now = Arc::new(AtomicU64::new(1_000_000));
         // What one alone needs for 64 KiB is taken for 6.4 us as long as the clock stands still while it copies.
-        b.copies.set_clock(Clock::Manual(now.clone()), [Worth { ns: 3_000, fixed }; 2]);
+        b.copies.set_clock(Clock::Manual(now.clone()), [Worth { ns: 6_000, fixed }; 2]);
         b.copies.set_sharing(Sharing::WhereItPays);
         lend(&mut a, &mut b, Lent::ToWrite);
         let (iov, mut to) = ([a.arena.memory.as_user(0, 64 << 10)], vec![0; 64 << 10]);
