@@ -17,9 +17,9 @@ pub(super) const TELLING: usize = 16 << 10;
 const KIB: u64 = 1024;
 /// The new one among what was seen of the price of help: a quarter.
 const NEW: u64 = 4;
-/// What was seen of it goes back to what was said by this part with each message that one side copied alone, so that others' help is tried again, if rarely.
+/// What was seen of it goes back to where it began by this part with each message that one side copies alone for it, so that help is tried again, if rarely.
 const FORGETS: u64 = 2048;
-/// It is never further from what was said than by this factor, nor a sample from what it is: a side that computes takes long.
+/// It is never further from where it began than by this factor, nor a sample from what it is: a side that computes takes long.
 const FAR: u64 = 4;
 /// A message beside which nothing is under way begins with this part of what was said: it is corrected soon, and from below.
 const BEGINS: (u64, u64) = (3, 8);
@@ -56,7 +56,7 @@ impl Seen {
 
     /// Where it begins, and where it goes back to.
     fn begins(&self) -> u64 {
-        if self.said.fixed { self.said.ns } else { self.said.ns * BEGINS.0 / BEGINS.1 }
+        if self.said.fixed { self.said.ns } else { self.said.ns.saturating_mul(BEGINS.0) / BEGINS.1 }
     }
 
     fn of(&mut self, bytes: usize) -> &mut u64 {
