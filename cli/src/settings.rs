@@ -41,12 +41,14 @@ pub(crate) struct Found {
 /// A parameter and the values to be tried.
 type Tried = (&'static Param, &'static [&'static str]);
 
-/// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, the length of fragments of long ones.
-const STAGES: [Stage; 2] = [
+/// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, asking for
+/// them ahead of those of middle length, the length of fragments of long ones.
+const STAGES: [Stage; 3] = [
     Stage {
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
     },
+    Stage { values: &[("read_ahead", &["no", "yes"])], sizes: &[4 << 10, 8 << 10, 16 << 10, 32 << 10] },
     Stage { values: &[("fragment", &["8k", "16k", "32k"])], sizes: &[64 << 10, 256 << 10, 1 << 20] },
 ];
 
@@ -237,7 +239,10 @@ mod tests {
         let mut config = Config::default();
         assert!(found.applied(&config).takes_lines());
         found.fix(&config);
-        assert_eq!(found.all, ["FI_RUSTMX_FRAGMENT=8k", "FI_RUSTMX_FETCH_AHEAD=600", "FI_RUSTMX_RINGS=taken"]);
+        assert_eq!(
+            found.all,
+            ["FI_RUSTMX_FRAGMENT=8k", "FI_RUSTMX_FETCH_AHEAD=600", "FI_RUSTMX_RINGS=taken", "FI_RUSTMX_READ_AHEAD=no"]
+        );
         parameter("rings").expect("known").parse_into(&mut config, "sealed").expect("a word");
         assert!(!found.applied(&config).opens_rings());
     }

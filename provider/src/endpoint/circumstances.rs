@@ -97,21 +97,23 @@ pub(super) fn why_unlent(why: Unlent) -> String {
     }
 }
 
-/// How a copy engine was used; `bytes`: what it copied.
-fn engine(engine: EngineUse, bytes: u64) -> Circumstance {
+/// How a copy engine was used; `bytes`: what it copied, if that is counted.
+fn engine(engine: EngineUse, bytes: Option<u64>) -> Circumstance {
     let EngineUse { name, from, why } = engine;
     let how = from.map_or("off".into(), |from| format!("from {from} bytes on"));
     let from_json = from.map_or("null".into(), |from| from.to_string());
+    let so_far = bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes so far"));
+    let bytes_json = bytes.map_or_else(String::new, |bytes| format!(",\"bytes\":{bytes}"));
     Circumstance {
         about: "copies",
-        says: format!("{name} {how}, {bytes} bytes so far ({why})"),
+        says: format!("{name} {how}{so_far} ({why})"),
         members: format!(
-            ",\"engine\":{},\"on\":{},\"from\":{from_json},\"why\":{},\"bytes\":{bytes}",
+            ",\"engine\":{},\"on\":{},\"from\":{from_json},\"why\":{}{bytes_json}",
             quoted(name),
             from.is_some(),
             quoted(why)
         ),
-        used: bytes > 0,
+        used: bytes.is_some_and(|bytes| bytes > 0),
     }
 }
 
@@ -216,12 +218,13 @@ impl Endpoint {
     /// All that there is to tell. `far`: there were peers on other hosts.
     pub(super) fn circumstances(&self, far: bool) -> Vec<Circumstance> {
         let stats = self.stats();
-        let [stores, helper] = engines::uses(&self.config, Some(self.crowd.has_room()));
+        let [ahead, stores, helper] = engines::uses(&self.config, Some(self.crowd.has_room()));
         let (on, says) = lending(&self.config);
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
         let kept = self.what_is_kept(&stats);
-        let mut all = vec![engine(stores, stats.past_caches), engine(helper, stats.helped), lends, kept];
+        let mut all =
+            vec![engine(ahead, None), engine(stores, Some(stats.past_caches)), engine(helper, Some(stats.helped)), lends, kept];
         let listening = self.door.as_ref().map_or(0, |door| door.listening());
         let shared = match listening {
             0 | 1 => String::new(),

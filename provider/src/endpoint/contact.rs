@@ -12,8 +12,8 @@ use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
-use crate::protocol::single::Worth;
-use crate::select::engines::stream_from;
+use crate::protocol::single::{Engines, Worth};
+use crate::select::engines::{reads_by, stream_from};
 use crate::select::habit::Habits;
 use crate::select::network::link_name;
 use crate::shm::bell::{self, Bell};
@@ -126,7 +126,8 @@ impl Endpoint {
         peer.link = Some(match reach {
             Reach::Host => Link::new(mem, self.config.eager_window)
                 .fetching_ahead(self.config.fetch_ahead as u32)
-                .taking(self.config.takes_lines()),
+                .taking(self.config.takes_lines())
+                .reading_by(reads_by(&self.config)),
             Reach::Network => Link::new(mem, self.config.tcp_window).far(),
         });
         Ok(())
@@ -399,7 +400,7 @@ impl Endpoint {
         let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
         peer.copies.set_clock(self.clock.clone(), worth);
         peer.copies.count_uses_by(self.uses.clone());
-        peer.copies.stream_from(stream_from(&self.config));
+        peer.copies.copy_by(Engines::new(reads_by(&self.config), stream_from(&self.config)));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }

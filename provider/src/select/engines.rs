@@ -2,9 +2,15 @@
 //! and why, for people.
 
 use crate::config::Config;
+use crate::mem::engine::{AHEAD_FROM, Engine};
 
 /// Bytes of the shortest message in mapped memory that `FI_RUSTMX_COPY=streaming` copies past the caches: shorter ones lie in the nearest cache.
 const STREAM_FROM: usize = 64 << 10;
+
+/// How what a process of this host has just written is copied, if it is long enough ([`AHEAD_FROM`]).
+pub fn reads_by(config: &Config) -> Engine {
+    if config.read_ahead != 0 && Engine::asks_ahead() { Engine::Ahead } else { Engine::Plain }
+}
 
 /// Bytes of the shortest one that goes that way. `auto`: none, for it pays only if nobody reads what arrives.
 pub fn stream_from(config: &Config) -> usize {
@@ -34,8 +40,14 @@ pub struct EngineUse {
 /// Whether the streaming stores of this processor are used at all (`mem/engine.rs`).
 const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
 
-/// Both engines. `room`: as of [`help_from`]; `None`: that depends on the job.
-pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 2] {
+/// All of them. `room`: as of [`help_from`]; `None`: that depends on the job.
+pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 3] {
+    let (from, why) = match (reads_by(config), config.read_ahead) {
+        (Engine::Ahead, _) => (Some(AHEAD_FROM), "FI_RUSTMX_READ_AHEAD=yes: what other cores have just written"),
+        (_, 0) => (None, "FI_RUSTMX_READ_AHEAD=no: not known to pay on this processor, unless rustmx tune finds that it does"),
+        _ => (None, "FI_RUSTMX_READ_AHEAD=yes: this processor has no AVX"),
+    };
+    let ahead = EngineUse { name: "lines asked for ahead", from, why };
     let nothing_mapped = config.lend == 2;
     let (from, why) = match config.copy {
         _ if nothing_mapped => (None, "FI_RUSTMX_LEND=never: no memory is mapped in which they could copy"),
@@ -60,7 +72,7 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 2] {
         _ => (true, "FI_RUSTMX_COPY_THREAD=always"),
     };
     let from = on.then(|| help_from(config, room.unwrap_or(true)));
-    [streaming, EngineUse { name: "helper thread", from, why }]
+    [ahead, streaming, EngineUse { name: "helper thread", from, why }]
 }
 
 #[cfg(test)]
@@ -71,13 +83,16 @@ mod tests {
     fn each_engine_is_told_as_it_is_used() {
         let told = |config: &Config, room| uses(config, room).map(|e| (e.from, e.why));
         let plain = Config::default();
-        let [stores, helper] = told(&plain, None);
+        let [ahead, stores, helper] = told(&plain, None);
+        assert!(ahead.0.is_none() && ahead.1.contains("AHEAD=no"));
+        let [ahead, ..] = told(&Config { read_ahead: 1, ..Config::default() }, None);
+        assert_eq!((ahead.0.is_some(), ahead.1.contains("no AVX")), (Engine::asks_ahead(), !Engine::asks_ahead()));
         assert!(stores.0.is_none() && stores.1.contains("COPY=auto") && helper.0.is_none() && helper.1.contains("THREAD=never"));
         for copy in 0..=2 {
             for thread in 0..=2 {
                 for room in [false, true] {
                     let config = Config { copy, copy_thread: thread, ..Config::default() };
-                    let [stores, helper] = told(&config, Some(room));
+                    let [_, stores, helper] = told(&config, Some(room));
                     let want = |from: usize| (from != usize::MAX).then_some(from);
                     assert_eq!(
                         (stores.0, helper.0),
@@ -87,9 +102,9 @@ mod tests {
             }
         }
         let never = Config { copy: 2, copy_thread: 2, lend: 2, cma: 1, ..Config::default() };
-        let [stores, helper] = told(&never, Some(true));
+        let [_, stores, helper] = told(&never, Some(true));
         assert!(stores.0.is_none() && stores.1.contains("LEND=never") && helper.0.is_none() && helper.1.contains("CMA=never"));
         // The kernel still copies: there is something to help with.
-        assert!(told(&Config { cma: 0, ..never }, Some(true))[1].0.is_some());
+        assert!(told(&Config { cma: 0, ..never }, Some(true))[2].0.is_some());
     }
 }

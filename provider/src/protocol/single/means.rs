@@ -93,26 +93,36 @@ pub(super) fn is_fresh(clock: Option<&Clock>, since: u64) -> bool {
 
 /// Which engine copies what, in mapped memory.
 #[derive(Clone, Copy)]
-pub(super) struct Engines {
+pub struct Engines {
+    /// That of messages which fit the caches.
+    near: Engine,
     /// Bytes of the shortest message that goes past the caches.
     streaming_from: usize,
 }
 
 impl Default for Engines {
     fn default() -> Engines {
-        Engines { streaming_from: usize::MAX }
+        Engines { near: Engine::Plain, streaming_from: usize::MAX }
     }
 }
 
+/// Bytes of the shortest message that does not lie in the caches near its writer's core any more as a whole, so that asking for lines ahead gains nothing.
+const FAR: usize = 256 << 10;
+
 impl Engines {
-    /// Messages of so many bytes or more go past the caches.
-    pub fn stream_from(bytes: usize) -> Engines {
-        Engines { streaming_from: bytes }
+    /// Messages that fit the caches by one engine; those of so many bytes or more past the caches (`usize::MAX`: none).
+    pub fn new(near: Engine, streaming_from: usize) -> Engines {
+        Engines { near, streaming_from }
     }
 
     /// That of a message of which the receiver wants so many bytes. What the kernel copies is its own affair.
     pub fn of(&self, wanted: usize, mapped: bool) -> Engine {
-        if mapped && wanted >= self.streaming_from { Engine::Streaming } else { Engine::Plain }
+        match wanted {
+            _ if !mapped => Engine::Plain,
+            _ if wanted >= self.streaming_from => Engine::Streaming,
+            ..FAR => self.near,
+            _ => Engine::Plain,
+        }
     }
 }
 
@@ -152,7 +162,8 @@ impl Means<'_> {
         match self {
             Means::Kernel(target, _) => remote::store_part(target.pid, to, from, at, len),
             Means::Mapped(loan, engine) => {
-                loan.parts(to, at, len, |there, here, n| loan.memory.fill_by(*engine, there, from, here, n));
+                let engine = engine.for_own();
+                loan.parts(to, at, len, |there, here, n| loan.memory.fill_by(engine, there, from, here, n));
                 Ok(())
             }
         }

@@ -46,8 +46,8 @@ use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
 use copier::Helping;
-use means::{Engines, Loans};
-pub use means::{Lent, Loan};
+use means::Loans;
+pub use means::{Engines, Lent, Loan};
 use pace::Pace;
 pub use pace::Worth;
 use receiver::{Coming, State};
@@ -223,9 +223,9 @@ impl Copies {
         self.pace.set_worth(worth);
     }
 
-    /// Messages in mapped memory of so many bytes or more are copied past the caches (`usize::MAX`: none).
-    pub fn stream_from(&mut self, bytes: usize) {
-        self.engines = Engines::stream_from(bytes);
+    /// How messages in mapped memory are copied.
+    pub fn copy_by(&mut self, engines: Engines) {
+        self.engines = engines;
     }
 
     /// The next OFFER or ACCEPT was written after this time; 0: perhaps long ago.

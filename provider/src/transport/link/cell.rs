@@ -125,7 +125,7 @@ impl Link {
             let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
             if there > copied {
                 if let Some((memory, at)) = self.place(header) {
-                    memory.drain(at + copied, iov, copied, there.min(max).saturating_sub(copied));
+                    memory.drain_by(self.engine, at + copied, iov, copied, there.min(max).saturating_sub(copied));
                 }
                 if let Some(inbound) = &mut self.inbound {
                     inbound.copied = there;

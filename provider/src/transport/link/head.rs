@@ -2,6 +2,7 @@
 
 use super::{Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
+use crate::mem::engine::AHEAD_FROM;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::layout::LINE;
@@ -112,6 +113,7 @@ impl Link {
         let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(at, iov, skip, n),
+            false if n - copied >= AHEAD_FROM => copied + ring.drain_by(self.engine, at + copied, iov, skip + copied, n - copied),
             false => copied + ring.drain(at + copied, iov, skip + copied, n - copied),
         })
     }

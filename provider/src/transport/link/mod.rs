@@ -10,6 +10,7 @@ mod cells_tests;
 mod head;
 
 use crate::mem::atomic::{Ordering, Words};
+use crate::mem::engine::Engine;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::bell::Bell;
@@ -127,6 +128,8 @@ pub struct Link {
     most_ahead: u32,
     /// Lines that were read are taken.
     taking: bool,
+    /// How long payload is copied out of the peer's segment, and out of cells.
+    engine: Engine,
 }
 
 /// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
@@ -168,6 +171,7 @@ impl Link {
             quiet: false,
             most_ahead: 0,
             taking: false,
+            engine: Engine::Plain,
         }
     }
 
@@ -181,6 +185,12 @@ impl Link {
     /// from a cache that has them alone (`docs/adr/0004-ring.md`, "Lines that the reader takes"). No, if nobody says anything.
     pub fn taking(mut self, yes: bool) -> Link {
         self.taking = yes;
+        self
+    }
+
+    /// Copies long payload that it reads by `engine`. By `memcpy`, if nobody says anything.
+    pub fn reading_by(mut self, engine: Engine) -> Link {
+        self.engine = engine;
         self
     }
 

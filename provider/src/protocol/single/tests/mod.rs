@@ -8,6 +8,7 @@ mod offers;
 mod sharing;
 
 use super::*;
+use crate::mem::engine::Engine;
 use crate::mem::pool::Pool;
 use crate::mem::remote;
 use crate::mem::shared::{Heap, SharedMem};
@@ -315,7 +316,7 @@ proptest! {
         let (mut a, mut b) = sides(share_min);
         let table = Table::default();
         for side in [&mut a, &mut b] {
-            side.copies.stream_from(if engines.0 { 1 } else { usize::MAX });
+            side.copies.copy_by(Engines::new(Engine::Ahead, if engines.0 { 1 } else { usize::MAX }));
             side.copies.help_from(if engines.1 { 1 } else { usize::MAX });
         }
         aim(&mut a, ab, &table);
