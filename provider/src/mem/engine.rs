@@ -63,7 +63,7 @@ impl Engine {
 }
 
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
-pub const AHEAD_FROM: usize = 4 << 10;
+pub const AHEAD_FROM: usize = 2 << 10;
 
 /// # Safety
 /// As `copy_nonoverlapping`.

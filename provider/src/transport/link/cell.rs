@@ -8,10 +8,10 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::shm::cells::Cell;
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
-use crate::wire::header::{Header, Kind, flag};
+use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
 
-/// Payload of so many bytes goes into a cell, if there is one.
-pub(super) const CELLED: usize = 1 << 10;
+/// Payload of so many bytes goes into a cell, if there is one: what is too long for an inline message.
+pub(super) const CELLED: usize = INLINE_MAX + 1;
 /// The word of a record's first line that names its cell.
 const CELL_NAME: usize = LINE_WORDS - 1;
 /// The one that says how many bytes of the payload are in it.
@@ -76,7 +76,8 @@ impl Link {
         }
     }
 
-    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)).
+    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)) and
+    /// they are there.
     #[inline]
     pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {
         if header.is_in_cell() { self.hear_of_cell(header.len.into(), waited) } else { Ok(()) }
@@ -91,7 +92,7 @@ impl Link {
         let name = inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
         let cell = cells.hear(name).map_err(|_| Corrupt)?;
         inbound.cell = Some(cell);
-        if waited {
+        if waited && bytes < EARLY {
             let (memory, at) = cells.place(cell);
             memory.fetch(at, bytes.min(AT_ONCE * LINE));
         }

@@ -139,7 +139,7 @@ fn the_reader_follows_the_writer() {
 fn what_stays_in_the_ring() {
     let [mut a, _b] = pair([true, true]);
     assert_eq!(send(&mut a, Kind::Inline, &[1; 100]), Ok(2), "short ones");
-    assert_eq!(send(&mut a, Kind::Eager, &[1; 1023]), Ok(17));
+    assert_eq!(send(&mut a, Kind::Eager, &[1; 232]), Ok(4));
     assert_eq!(send(&mut a, Kind::Put, &[1; 2000]), Ok(33), "what is no message");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL + 1]), Ok(514), "what is too long");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL]), Ok(1));
