@@ -40,6 +40,8 @@ struct Desk<'a> {
     since: u64,
     /// Nothing was there at the last look.
     waited: bool,
+    /// What was taken last was a part of a message, of which more is to come.
+    in_parts: bool,
     /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
     news: Option<u32>,
 }
@@ -63,11 +65,10 @@ impl Endpoint {
         let src = self.source_of(id);
         let peer = self.peers.get_mut(id);
         // After a wait there is most likely one message, and somebody waits for it: a look at the line behind it, which the
-        // writer has just touched, would cost a hand-over before the application hears of the first. What came from another host is in our
-        // own memory, and the next turn would begin with a system call.
+        // writer has just touched, would cost a hand-over before the application hears of the first. Of a part of a message it hears nothing, and what comes next is
+        // what it waits for. What came from another host is in our own memory, and the next turn would begin with a system call.
         let far = peer.reach == Reach::Network;
         let waited = self.poll.idle > 0 && !far;
-        let budget = if waited { 1 } else { BUDGET };
         let mut desk = Desk {
             tagged: &mut self.books.tagged,
             untagged: &mut self.books.untagged,
@@ -80,14 +81,21 @@ impl Endpoint {
             moved: 0,
             since: self.poll.empty_at(peer.hot),
             waited,
+            in_parts: false,
             news: None,
         };
         let before = peer.link.as_ref().map_or(0, |l| l.consumed());
         let mut taken = 0;
         let mut sound = true;
-        while taken < budget && desk.moved < TURN as u64 {
+        while taken < BUDGET && desk.moved < TURN as u64 {
             match desk.take_one(out, peer) {
-                Ok(true) => taken += 1,
+                Ok(true) => {
+                    taken += 1;
+                    if waited && !desk.in_parts {
+                        break;
+                    }
+                    desk.waited = false;
+                }
                 Ok(false) => break,
                 Err(Corrupt) => {
                     sound = false;
@@ -96,7 +104,7 @@ impl Endpoint {
             }
         }
         let news = desk.news;
-        self.poll.behind |= far && taken == budget;
+        self.poll.behind |= far && taken == BUDGET;
         let Some(link) = &mut peer.link else { return (taken, None) };
         // Not "a record was taken": between a skip and the record behind it the writer may have stopped, and a watch that
         // stayed on the skip's line would miss the record once that line is written anew.
@@ -194,11 +202,14 @@ impl Desk<'_> {
             }
             Kind::Rts => {
                 link.find_cell(&header, self.waited)?;
+                self.in_parts = true;
                 self.long_message::<Stream>(out, peer, &header)?
             }
             Kind::Data => {
                 link.find_cell(&header, self.waited)?;
-                if let Some(received) = peer.streams.on_data(link, &header)? {
+                let received = peer.streams.on_data(link, &header)?;
+                self.in_parts = received.is_none();
+                if let Some(received) = received {
                     self.received(out, received);
                 }
             }

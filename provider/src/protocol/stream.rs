@@ -110,14 +110,9 @@ impl Streams {
     /// Writes as many control records and fragments as there is room for. `sent` gets each send whose last byte went
     /// into the ring, with the position behind it. Returns how many records were written.
     pub fn push(&mut self, link: &mut Link, mut sent: impl FnMut(SendReq, u32)) -> Result<usize, Corrupt> {
-        let mut records = 0;
-        while let Some(&(id, wanted, flags)) = self.cts.front() {
-            match link.send(&Draft { flags, ..control(Kind::Cts, id, wanted) }, Class::Control) {
-                Ok(_) => self.cts.pop_front(),
-                Err(NotSent::Full) => return Ok(records),
-                Err(NotSent::Corrupt) => return Err(Corrupt),
-            };
-            records += 1;
+        let mut records = self.push_requests(link)?;
+        if !self.cts.is_empty() {
+            return Ok(records);
         }
         while let Some(&id) = self.ready.front() {
             let Some(s) = self.tx.get_mut(&id) else {
@@ -151,6 +146,20 @@ impl Streams {
             if let Some(req) = done {
                 sent(req, link.position());
             }
+        }
+        Ok(records)
+    }
+
+    /// [`push`](Self::push) of control records only.
+    fn push_requests(&mut self, link: &mut Link) -> Result<usize, Corrupt> {
+        let mut records = 0;
+        while let Some(&(id, wanted, flags)) = self.cts.front() {
+            match link.send(&Draft { flags, ..control(Kind::Cts, id, wanted) }, Class::Control) {
+                Ok(_) => self.cts.pop_front(),
+                Err(NotSent::Full) => break,
+                Err(NotSent::Corrupt) => return Err(Corrupt),
+            };
+            records += 1;
         }
         Ok(records)
     }
@@ -272,7 +281,10 @@ impl Streams {
         let s = self.rx.get_mut(&id)?;
         let wanted = req.cap.min(s.env.total);
         s.dest = Dest::Recv(req);
-        self.ask(link, id, wanted, 0);
+        // Through the ring it has been asked for already.
+        if link.is_in_place() {
+            self.ask(link, id, wanted, 0);
+        }
         self.finish(id)
     }
 
@@ -480,6 +492,11 @@ impl Protocol for Stream {
 
     fn place(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, req: &RecvReq) -> Result<Placed, Corrupt> {
         let id = open(wire, header, said, Dest::Matched)?;
+        if !wire.link.is_in_place() {
+            // Before the first bytes are copied: the request is on its way meanwhile, and what is asked for comes in time.
+            wire.streams.ask(wire.link, id, req.cap.min(said.env.total), 0);
+            wire.streams.push_requests(wire.link)?;
+        }
         wire.link.payload_to(header, &req.iov, 0, req.cap);
         Ok(Placed::Part(id))
     }
