@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::mem::pool::Pool;
 use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::{Copies, Declined, Ended, Finished, Returned, Single, TURN};
-use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::protocol::stream::{Stream, Streams};
+use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline};
 use crate::request::{Envelope, Received, RecvReq, SendReq};
 use crate::stats::Stats;
 use crate::transport::Reach;
@@ -202,11 +203,17 @@ impl Desk<'_> {
             }
             Kind::Rts => {
                 link.find_cell(&header, self.waited)?;
+                if !link.is_all_there(&header) {
+                    return self.begin_landing(out, peer, &header);
+                }
                 self.in_parts = true;
                 self.long_message::<Stream>(out, peer, &header)?
             }
             Kind::Data => {
                 link.find_cell(&header, self.waited)?;
+                if !link.is_all_there(&header) && !peer.streams.follow(link, &header)? {
+                    return Ok(false);
+                }
                 let received = peer.streams.on_data(link, &header)?;
                 self.in_parts = received.is_none();
                 if let Some(received) = received {
@@ -260,31 +267,53 @@ impl Desk<'_> {
         let Some(link) = &mut peer.link else { return Err(Corrupt) };
         let matcher = if header.flags & flag::TAGGED != 0 { &mut *self.tagged } else { &mut *self.untagged };
         let Some(post) = matcher.posted.find(header.tag, peer.canonical) else { return Ok(false) };
-        if !matches!(matcher.posted.get_mut(post), Some(Wanted::Once(_))) {
-            return Ok(false);
-        }
+        let Some(Wanted::Once(req)) = matcher.posted.get_mut(post) else { return Ok(false) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
-        let said = Eager::announced(&mut wire, header)?;
-        let Some(Wanted::Once(req)) = matcher.posted.remove(post) else { return Err(Corrupt) };
-        peer.landing = Some(Landing { req, said, header: *header });
+        let header = *header;
+        // The receive stays posted until all that the header says was found to make sense.
+        let landing = if header.kind == Kind::Rts {
+            let id = Streams::begin(&mut wire, &header, req.cap)?;
+            if let Some(Wanted::Once(req)) = matcher.posted.remove(post) {
+                peer.streams.lead(id, req);
+            }
+            Landing::Stream { id, header }
+        } else {
+            let said = Eager::announced(&mut wire, &header)?;
+            let Some(Wanted::Once(req)) = matcher.posted.remove(post) else { return Err(Corrupt) };
+            Landing::Eager { req, said, header }
+        };
+        peer.landing = Some(landing);
         self.land(out, peer)
     }
 
     /// Copies behind the sender of the message at the head. Whether all of it was there in the end; if not, the record stays, and the next turn goes on.
     #[inline(never)]
     fn land(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
-        let (Some(link), Some(landing)) = (&mut peer.link, &peer.landing) else { return Err(Corrupt) };
-        if !link.follow(&landing.header, &landing.req.iov, landing.req.cap) {
-            return Ok(false);
-        }
-        let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
-        let Placed::Whole(placed) = Eager::place(&mut wire, &landing.header, &landing.said, &landing.req)? else {
-            return Err(Corrupt);
+        let Some(link) = &mut peer.link else { return Err(Corrupt) };
+        let received = match &peer.landing {
+            Some(Landing::Eager { req, said, header }) => {
+                if !link.follow(header, &req.iov, 0, req.cap) {
+                    return Ok(false);
+                }
+                let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
+                let Placed::Whole(placed) = Eager::place(&mut wire, header, said, req)? else { return Err(Corrupt) };
+                link.consume(header.lines());
+                match peer.landing.take() {
+                    Some(Landing::Eager { req, said, .. }) => Some(Received { req, env: said.env, placed }),
+                    _ => None,
+                }
+            }
+            Some(Landing::Stream { id, header }) => {
+                let Some(received) = peer.streams.land(link, *id, header) else { return Ok(false) };
+                link.consume(header.lines());
+                peer.landing = None;
+                received
+            }
+            None => return Ok(false),
         };
-        link.consume(landing.header.lines());
-        if let Some(landing) = peer.landing.take() {
-            let Landing { req, said, .. } = landing;
-            self.received(out, Received { req, env: said.env, placed });
+        self.in_parts = received.is_none();
+        if let Some(received) = received {
+            self.received(out, received);
         }
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! Ends: a peer is gone, or this endpoint closes.
 
-use super::peers::Contact;
+use super::peers::{Contact, Landing};
 use super::recv::{self, Wanted};
 use super::report::{Culprit, FailedRecv};
 use super::shared::Left;
@@ -42,7 +42,9 @@ impl Endpoint {
         let aborted = peer.streams.abort();
         sends.extend(aborted.sends);
         let mut recvs = aborted.recvs;
-        recvs.extend(peer.landing.take().map(|landing| (landing.req, landing.said.env)));
+        if let Some(Landing::Eager { req, said, .. }) = peer.landing.take() {
+            recvs.push((req, said.env));
+        }
         let aborted = peer.copies.abort();
         sends.extend(aborted.sends);
         recvs.extend(aborted.recvs);

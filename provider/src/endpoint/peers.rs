@@ -41,11 +41,12 @@ pub(super) enum Contact {
     Gone(Error),
 }
 
-/// A message whose receive was found before all of it was there.
-pub(super) struct Landing {
-    pub req: RecvReq,
-    pub said: Announced<()>,
-    pub header: Header,
+/// The message at the head of a ring, which is still being written.
+pub(super) enum Landing {
+    /// A whole one, and its receive.
+    Eager { req: RecvReq, said: Announced<()>, header: Header },
+    /// The first fragment of a stream, which has its receive.
+    Stream { id: u32, header: Header },
 }
 
 /// One peer.

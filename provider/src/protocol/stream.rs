@@ -72,6 +72,16 @@ struct RxStream {
     dest: Dest,
 }
 
+impl RxStream {
+    /// Copies what is there of the fragment at the head, the next one, if there is a buffer. Whether all of it is there.
+    fn follow(&self, link: &mut Link, header: &Header) -> bool {
+        match &self.dest {
+            Dest::Recv(req) => link.follow(header, &req.iov, self.arrived, req.cap.saturating_sub(self.arrived)),
+            _ => false,
+        }
+    }
+}
+
 /// The streams of one link, both directions.
 #[derive(Default)]
 pub struct Streams {
@@ -215,6 +225,45 @@ impl Streams {
             Some(dest) => self.matched(link, pool, id, dest),
             None => self.finish(id),
         }
+    }
+
+    /// Copies what is there of a fragment that is still being written, if its message has a buffer. Whether all of it is there.
+    pub fn follow(&mut self, link: &mut Link, header: &Header) -> Result<bool, Corrupt> {
+        let s = self.rx.get_mut(&stream_id(header)?).ok_or(Corrupt)?;
+        if header.data != s.arrived as u64 || header.len as usize > s.goal - s.arrived {
+            return Err(Corrupt);
+        }
+        Ok(s.follow(link, header))
+    }
+
+    /// A stream whose first fragment is still being written has a receive of `cap` bytes, and asks for what it wants. Returns its name, by which the receive is
+    /// to be [led](Self::lead) to it, and it [`lands`](Self::land) then.
+    pub fn begin(wire: &mut Wire<'_>, header: &Header, cap: usize) -> Result<u32, Corrupt> {
+        let said = Stream::announced(wire, header)?;
+        let id = open(wire, header, &said, Dest::Matched)?;
+        if let Some(s) = wire.streams.rx.get_mut(&id) {
+            s.arrived = 0;
+        }
+        wire.streams.ask(wire.link, id, cap.min(said.env.total), 0);
+        wire.streams.push_requests(wire.link)?;
+        Ok(id)
+    }
+
+    /// The receive of a stream that has [begun](Self::begin).
+    pub fn lead(&mut self, id: u32, req: RecvReq) {
+        if let Some(s) = self.rx.get_mut(&id) {
+            s.dest = Dest::Recv(req);
+        }
+    }
+
+    /// Copies what is there of the first fragment of a stream. `None`: not all of it yet; else what [`on_data`](Self::on_data) returns.
+    pub fn land(&mut self, link: &mut Link, id: u32, header: &Header) -> Option<Option<Received>> {
+        let s = self.rx.get_mut(&id)?;
+        if !s.follow(link, header) {
+            return None;
+        }
+        s.arrived = header.len.into();
+        Some(self.finish(id))
     }
 
     /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.

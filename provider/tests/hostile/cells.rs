@@ -6,7 +6,7 @@ use crate::scene::{GUARD, Scene};
 use rustmx::Config;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::shm::layout::{CARD_CELLS, CELL, LINE_WORDS};
-use rustmx::wire::header::{Kind, flag};
+use rustmx::wire::header::{Kind, Rts, flag};
 
 /// The word of a record's line that says how many bytes are in its cell.
 const FILLED: usize = LINE_WORDS - 2;
@@ -146,6 +146,98 @@ fn payload_that_follows() {
             assert!(scene.slots[2].bytes[GUARD..][..5000] == payload[..], "change {i}");
             assert!(scene.slots[0].posted, "change {i}");
         }
+        scene.exchange();
+    }
+}
+
+/// A record of a stream of 5000 bytes for the receive of as many: its first fragment, or else the next one. Its payload is said to be in cell `name`, `filled` bytes so far.
+fn announce_part(liar: &Liar, position: usize, first: bool, (from, len): (u64, u64), name: u64, filled: u64) {
+    const STREAM: u32 = 77;
+    let rts = Rts { total: 5000, stream: STREAM, promise: 5000 }.emit();
+    let (kind, flags, words) = match first {
+        true => (Kind::Rts, flag::TAGGED, [2, 0, rts[0], rts[1]]),
+        false => (Kind::Data, 0, [STREAM.into(), from, 0, 0]),
+    };
+    let at = position * LINE_WORDS;
+    for (i, value) in words.into_iter().enumerate() {
+        liar.ring(at + 1 + i).store(value, Ordering::Relaxed);
+    }
+    liar.ring(at + FILLED).store(filled, Ordering::Relaxed);
+    liar.ring(at + LINE_WORDS - 1).store(name, Ordering::Relaxed);
+    let header = kind as u64 | u64::from(flags | flag::IN_CELL) << 4 | (position as u64) << 8 | len << 16;
+    liar.ring(at).store(header, Ordering::Release);
+}
+
+/// Fragments of a stream land as their payload comes, too. `stops`: after so many looks the writer is gone.
+fn stream_that_follows(stops: Option<usize>) {
+    const FIRST: usize = 3000;
+    let mut scene = scene();
+    scene.post();
+    let liar = Liar::with_cells(&mut scene.victim);
+    let lost = scene.victim.stats().lost;
+    let payload = pattern(5000, 5);
+    let mut looks = 0;
+    for (position, (from, until)) in [(0, FIRST), (FIRST, 5000)].into_iter().enumerate() {
+        announce_part(&liar, position, position == 0, (from as u64, (until - from) as u64), (position as u64) << 1, 0);
+        let mut written = from;
+        // What is said goes back and forth, and past the end.
+        for filled in [0, 1024, 100, until - from - 1, usize::MAX] {
+            if stops == Some(looks) {
+                drop(liar);
+                scene.gone(lost + 1, "it is dead");
+                scene.turns(1);
+                assert!(!scene.slots[2].posted, "its receive has failed");
+                scene.nothing_was_swallowed("a stream that never came");
+                return scene.exchange();
+            }
+            looks += 1;
+            let there = until.min(from.saturating_add(filled)).max(written);
+            liar.mem.fill_bytes(first_cell(&liar) + position * CELL + written - from, &payload[written..there]);
+            written = there;
+            liar.ring(position * LINE_WORDS + FILLED).store(filled as u64, Ordering::Release);
+            scene.turns(20);
+            assert_eq!(scene.slots[2].posted, written < 5000, "{written} of 5000");
+            let (there, rest) = scene.slots[2].bytes[GUARD..GUARD + 5000].split_at(written);
+            assert!(there == &payload[..written] && rest.iter().all(|b| *b == 0xee), "{written}");
+            scene.exchange();
+        }
+    }
+    assert_eq!(stops, None, "it stops before");
+}
+
+#[test]
+fn fragments_that_follow() {
+    let _dog = watchdog("cells", 60);
+    for stops in (0..10).map(Some).chain([None]) {
+        stream_that_follows(stops);
+    }
+}
+
+/// What is said of a fragment that is still being written is checked before anything of it goes anywhere.
+#[test]
+fn fragments_that_lie() {
+    let _dog = watchdog("cells", 60);
+    // Past the promise; not where the last one ended; no stream; more than a cell holds.
+    let cases = [(3000, 2001, 0), (2999, 2000, 0), (3000, 2000, 1), (3000, CELL as u64 + 1, 0)];
+    for (from, len, other) in cases {
+        let mut scene = scene();
+        scene.post();
+        let liar = Liar::with_cells(&mut scene.victim);
+        let lost = scene.victim.stats().lost;
+        liar.mem.fill_bytes(first_cell(&liar), &pattern(3000, 5));
+        announce_part(&liar, 0, true, (0, 3000), 0, 3000);
+        scene.turns(20);
+        let before = scene.slots[2].bytes.clone();
+        liar.ring(LINE_WORDS + 1).store(0, Ordering::Relaxed);
+        announce_part(&liar, 1, false, (from, len), 1 << 1, 100);
+        if other != 0 {
+            // Told before anybody looked: the turns come next.
+            liar.ring(LINE_WORDS + 1).store(78, Ordering::Relaxed);
+        }
+        scene.gone(lost + 1, "a fragment that lies");
+        scene.turns(1);
+        assert!(scene.slots[2].bytes == before, "nothing of it went anywhere: {from} {len}");
+        scene.nothing_was_swallowed("a fragment that lies");
         scene.exchange();
     }
 }

@@ -5,7 +5,7 @@ use super::head::AT_ONCE;
 use super::{Class, Corrupt, Draft, Link, NotSent};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
-use crate::mem::user::UserSeg;
+use crate::mem::user::{UserSeg, total_len};
 use crate::shm::cells::Cell;
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
 use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
@@ -18,11 +18,21 @@ const CELL_NAME: usize = LINE_WORDS - 1;
 const CELL_FILLED: usize = LINE_WORDS - 2;
 /// A message of so many bytes is announced before they are in its cell, and the reader copies behind the writer.
 pub(super) const EARLY: usize = 8 << 10;
+/// A longer message is not: its reader falls behind, and what then comes as a whole is written sooner where nobody reads beside.
+pub(super) const EARLY_UP_TO: usize = 256 << 10;
 /// After so many bytes the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
 const STEP: usize = 4 << 10;
+/// The same of later fragments of a stream, with whose beginning the reader is still busy.
+const LONG_STEP: usize = 16 << 10;
 
 /// Looks at how much of a payload is there without news, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
 const LOOKS: u32 = 32;
+
+/// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
+fn goes_early(draft: &Draft<'_>) -> bool {
+    let of_message = matches!(draft.kind, Kind::Eager | Kind::Rts | Kind::Data);
+    of_message && draft.len >= EARLY && draft.bytes.is_empty() && total_len(draft.iov) <= EARLY_UP_TO
+}
 
 impl Link {
     /// A cell for the payload of a record, if there is one and it may go there.
@@ -46,7 +56,7 @@ impl Link {
             }
         };
         let (memory, at) = cells.place(cell);
-        let early = draft.kind == Kind::Eager && draft.len >= EARLY && draft.bytes.is_empty();
+        let early = goes_early(draft);
         match draft.bytes {
             _ if early => {}
             [] => memory.fill(at, draft.iov, draft.skip, draft.len),
@@ -67,9 +77,10 @@ impl Link {
     /// Puts payload into the cell of a record that has been announced.
     fn fill_behind(&self, offset: usize, cell: Cell, draft: &Draft<'_>) {
         let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) else { return };
+        let most = if draft.kind == Kind::Data { LONG_STEP } else { STEP };
         let mut filled = 0;
         while filled < draft.len {
-            let step = STEP.min(draft.len - filled);
+            let step = most.min(draft.len - filled);
             memory.fill(at + filled, draft.iov, draft.skip + filled, step);
             filled += step;
             self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
@@ -118,15 +129,15 @@ impl Link {
         !header.is_in_cell() || self.there(header) == usize::from(header.len)
     }
 
-    /// Copies what comes of the payload of the record at the head to `iov`, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
+    /// Copies what comes of the payload of the record at the head to `iov` from `skip` on, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
     /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
-    pub fn follow(&mut self, header: &Header, iov: &[UserSeg], max: usize) -> bool {
+    pub fn follow(&mut self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> bool {
         let mut looks = 0;
         loop {
             let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
             if there > copied {
                 if let Some((memory, at)) = self.place(header) {
-                    memory.drain_by(self.engine, at + copied, iov, copied, there.min(max).saturating_sub(copied));
+                    memory.drain_by(self.engine, at + copied, iov, skip + copied, there.min(max).saturating_sub(copied));
                 }
                 if let Some(inbound) = &mut self.inbound {
                     inbound.copied = there;

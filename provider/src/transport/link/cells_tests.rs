@@ -103,7 +103,7 @@ fn the_reader_follows_the_writer() {
         if link.find_cell(&header, true).is_err() || !header.is_in_cell() {
             return false;
         }
-        while !link.follow(&header, &iov, len) {}
+        while !link.follow(&header, &iov, 0, len) {}
         let placed = link.payload_to(&header, &iov, 0, len);
         link.consume(header.lines());
         link.tell();
