@@ -19,7 +19,7 @@ const CELL_FILLED: usize = LINE_WORDS - 2;
 /// A message of so many bytes is announced before they are in its cell, and the reader copies behind the writer.
 pub(super) const EARLY: usize = 8 << 10;
 /// A longer message is not: its reader falls behind, and what then comes as a whole is written sooner where nobody reads beside.
-pub(super) const EARLY_UP_TO: usize = 256 << 10;
+pub(super) const EARLY_UP_TO: usize = 64 << 10;
 /// After so many bytes the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
 const STEP: usize = 4 << 10;
 /// The same of later fragments of a stream, with whose beginning the reader is still busy.
