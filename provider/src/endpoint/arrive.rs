@@ -195,14 +195,14 @@ impl Desk<'_> {
         match header.kind {
             Kind::Inline => self.message::<Inline>(out, peer, &header)?,
             Kind::Eager => {
-                link.find_cell(&header, self.waited)?;
+                link.find_cell(&header)?;
                 if !link.is_all_there(&header) {
                     return self.begin_landing(out, peer, &header);
                 }
                 self.long_message::<Eager>(out, peer, &header)?
             }
             Kind::Rts => {
-                link.find_cell(&header, self.waited)?;
+                link.find_cell(&header)?;
                 if !link.is_all_there(&header) {
                     return self.begin_landing(out, peer, &header);
                 }
@@ -210,7 +210,7 @@ impl Desk<'_> {
                 self.long_message::<Stream>(out, peer, &header)?
             }
             Kind::Data => {
-                link.find_cell(&header, self.waited)?;
+                link.find_cell(&header)?;
                 if !link.is_all_there(&header) && !peer.streams.follow(link, &header)? {
                     return Ok(false);
                 }

@@ -2,7 +2,7 @@
 //! (`docs/adr/0004-ring.md`, "Announced before it is written").
 
 use super::head::AT_ONCE;
-use super::{Class, Corrupt, Draft, Link, NotSent};
+use super::{Class, Corrupt, Draft, Inbound, Link, NotSent};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
@@ -87,25 +87,43 @@ impl Link {
         }
     }
 
-    /// Finds the cell of the record at the head, if its payload is in one; asks for its first lines if the reader has `waited` ([`fetch`](Self::fetch)) and
-    /// they are there.
+    /// Asks for the first lines of the cell of the record at the head, if its payload is in one: before anything else is done with it, for they take as long to come as the record
+    /// did. Worth it only for who has waited. What the record says is checked for that only, and again when it is taken.
+    #[inline(never)]
+    pub fn foresee(&self) {
+        let (Some(inbound), Some(cells)) = (&self.inbound, &self.cells) else { return };
+        let rx = &inbound.rx;
+        let Ok(header) = Header::parse(rx.words(), rx.consumed(), rx.contiguous()) else { return };
+        let bytes = usize::from(header.len);
+        // Longer ones are not there yet.
+        if header.is_in_cell()
+            && bytes < EARLY
+            && let Ok(cell) = cells.hear(self.name_of_cell(inbound))
+        {
+            let (memory, at) = cells.place(cell);
+            memory.fetch(at, bytes.min(AT_ONCE * LINE));
+        }
+    }
+
+    fn name_of_cell(&self, inbound: &Inbound) -> u64 {
+        inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed)
+    }
+
+    /// Finds the cell of the record at the head, if its payload is in one.
     #[inline]
-    pub fn find_cell(&mut self, header: &Header, waited: bool) -> Result<(), Corrupt> {
-        if header.is_in_cell() { self.hear_of_cell(header.len.into(), waited) } else { Ok(()) }
+    pub fn find_cell(&mut self, header: &Header) -> Result<(), Corrupt> {
+        if header.is_in_cell() { self.hear_of_cell(header.len.into()) } else { Ok(()) }
     }
 
     #[inline(never)]
-    fn hear_of_cell(&mut self, bytes: usize, waited: bool) -> Result<(), Corrupt> {
-        let (Some(inbound), Some(cells)) = (&mut self.inbound, &self.cells) else { return Err(Corrupt) };
+    fn hear_of_cell(&mut self, bytes: usize) -> Result<(), Corrupt> {
+        let (Some(inbound), Some(cells)) = (&self.inbound, &self.cells) else { return Err(Corrupt) };
         if bytes > CELL {
             return Err(Corrupt);
         }
-        let name = inbound.ring.word(inbound.rx.offset() / 8 + CELL_NAME).load(Ordering::Relaxed);
-        let cell = cells.hear(name).map_err(|_| Corrupt)?;
-        inbound.cell = Some(cell);
-        if waited && bytes < EARLY {
-            let (memory, at) = cells.place(cell);
-            memory.fetch(at, bytes.min(AT_ONCE * LINE));
+        let cell = cells.hear(self.name_of_cell(inbound)).map_err(|_| Corrupt)?;
+        if let Some(inbound) = &mut self.inbound {
+            inbound.cell = Some(cell);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ fn send(link: &mut Link, kind: Kind, bytes: &[u8]) -> Result<u32, NotSent> {
 
 fn receive(link: &mut Link) -> (Header, Vec<u8>) {
     let header = link.peek().expect("sound").expect("there");
-    link.find_cell(&header, true).expect("the sender's");
+    link.find_cell(&header).expect("the sender's");
     let mut bytes = Vec::new();
     link.payload_append(&header, &mut bytes);
     if header.kind == Kind::Rts {
@@ -100,7 +100,7 @@ fn the_reader_follows_the_writer() {
                 Err(Corrupt) => return false,
             }
         };
-        if link.find_cell(&header, true).is_err() || !header.is_in_cell() {
+        if link.find_cell(&header).is_err() || !header.is_in_cell() {
             return false;
         }
         while !link.follow(&header, &iov, 0, len) {}
