@@ -51,6 +51,11 @@ impl Endpoint {
     /// Takes records from the ring of `id`, until it is empty or its turn is over. Returns how many.
     #[inline(never)] // An idle poll must not pay for its frame.
     pub(super) fn drain(&mut self, out: &mut Out<'_>, id: PeerId) -> usize {
+        if self.poll.idle > 0
+            && let Some(link) = &self.peers.get(id).link
+        {
+            link.foresee();
+        }
         match self.drain_until_news(out, id) {
             (taken, None) => taken,
             (taken, Some(number)) => {

@@ -61,12 +61,7 @@ impl Endpoint {
         let Some(link) = &mut peer.link else { return 0 };
         let mut taken = 0;
         while taken < budget {
-            let Some((header, env)) = inline::at_head(link, waited) else {
-                if waited {
-                    link.foresee();
-                }
-                break;
-            };
+            let Some((header, env)) = inline::at_head(link, waited) else { break };
             if !peer.await_ack.is_empty() {
                 tell_acknowledged(&self.report, out, &mut peer.await_ack, link);
             }
