@@ -185,6 +185,7 @@ fn finish(
 impl Desk<'_> {
     #[inline]
     fn take_one(&mut self, out: &mut Out<'_>, peer: &mut Peer) -> Result<bool, Corrupt> {
+        self.in_parts = false;
         if peer.landing.is_some() {
             return self.land(out, peer);
         }
@@ -211,8 +212,9 @@ impl Desk<'_> {
                 if !link.is_all_there(&header) {
                     return self.begin_landing(out, peer, &header);
                 }
-                self.in_parts = true;
-                self.long_message::<Stream>(out, peer, &header)?
+                let before = self.stats.received;
+                self.long_message::<Stream>(out, peer, &header)?;
+                self.in_parts = self.stats.received == before;
             }
             Kind::Data => {
                 link.find_cell(&header)?;
