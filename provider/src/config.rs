@@ -135,7 +135,7 @@ table! {
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
         rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen4: 2;
-        /// Whether who copies 4 KiB or more that a process of this host has just written asks for its lines well before it comes to them: the prefetchers of some processors ask for too few at a time.
+        /// Whether who copies 2 KiB or more that a process of this host has just written asks for its lines well before it comes to them: the prefetchers of some processors ask for too few at a time.
         read_ahead: Kind::Bool, 0, 0, 1, zen4: 1;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;

@@ -214,12 +214,18 @@ impl Desk<'_> {
                 }
                 let before = self.stats.received;
                 self.long_message::<Stream>(out, peer, &header)?;
-                self.in_parts = self.stats.received == before;
+                self.in_parts = header.len > 0 && self.stats.received == before;
             }
             Kind::Data => {
                 link.find_cell(&header)?;
-                if !link.is_all_there(&header) && !peer.streams.follow(link, &header)? {
-                    return Ok(false);
+                if !link.is_all_there(&header) {
+                    return match peer.streams.takes(&header)? {
+                        true => {
+                            peer.landing = Some(Landing::Fragment { header });
+                            self.land(out, peer)
+                        }
+                        false => Ok(false),
+                    };
                 }
                 let received = peer.streams.on_data(link, &header)?;
                 self.in_parts = received.is_none();
@@ -311,7 +317,16 @@ impl Desk<'_> {
                 }
             }
             Some(Landing::Stream { id, header }) => {
-                let Some(received) = peer.streams.land(link, *id, header) else { return Ok(false) };
+                let Some(received) = peer.streams.land(link, *id, header)? else { return Ok(false) };
+                link.consume(header.lines());
+                peer.landing = None;
+                received
+            }
+            Some(Landing::Fragment { header }) => {
+                if !peer.streams.follow(link, header)? {
+                    return Ok(false);
+                }
+                let received = peer.streams.on_data(link, header)?;
                 link.consume(header.lines());
                 peer.landing = None;
                 received

@@ -51,6 +51,8 @@ impl Endpoint {
         sends.extend(std::mem::take(&mut peer.backlog).into_iter().map(|w| w.req));
         sends.extend(peer.one_sided.abort());
         if let Some(link) = &mut peer.link {
+            // A record that was announced and never written may be at the head: nobody is to look at it again, nor to take a receive for it.
+            link.hear_no_more();
             link.set_waker(None);
             link.set_away(None);
             link.set_home(None);

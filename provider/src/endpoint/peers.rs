@@ -47,6 +47,8 @@ pub(super) enum Landing {
     Eager { req: RecvReq, said: Announced<()>, header: Header },
     /// The first fragment of a stream, which has its receive.
     Stream { id: u32, header: Header },
+    /// A later one of a stream that has one.
+    Fragment { header: Header },
 }
 
 /// One peer.

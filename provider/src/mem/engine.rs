@@ -92,16 +92,18 @@ unsafe fn read_ahead_avx(src: *const u8, dst: *mut u8, n: usize) {
     const AHEAD: usize = 2 << 10;
     let pairs = n / PAIR * PAIR;
     // SAFETY: all loads and stores are at offsets below `pairs` <= n, inside src..src+n and dst..dst+n, which do not overlap (our contract); they need no alignment.
-    // A prefetch changes no memory and raises no fault, wherever it points (AMD64 Architecture Programmer's Manual vol. 3, PREFETCHlevel); its address is made by
+    // A prefetch changes no memory and raises no fault, wherever it points (AMD64 Architecture Programmer's Manual vol. 3, PREFETCHlevel); the second one, whose line may lie behind, is made by
     // wrapping arithmetic. The caller has seen that there is AVX.
     unsafe {
         for line in (0..AHEAD.min(n)).step_by(64) {
             _mm_prefetch::<_MM_HINT_T1>(src.add(line).cast());
         }
         for at in (0..pairs).step_by(PAIR) {
-            let next = src.wrapping_add(at + AHEAD);
-            _mm_prefetch::<_MM_HINT_T1>(next.cast());
-            _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(64).cast());
+            // What lies behind is perhaps being written.
+            if n - at > AHEAD {
+                _mm_prefetch::<_MM_HINT_T1>(src.add(at + AHEAD).cast());
+                _mm_prefetch::<_MM_HINT_T1>(src.wrapping_add(at + AHEAD + 64).cast());
+            }
             let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
             let parts = [0, 1, 2, 3].map(|i| _mm256_loadu_si256(from.add(i)));
             for (i, part) in parts.into_iter().enumerate() {

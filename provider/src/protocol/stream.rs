@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sender                                receiver
-//!   RTS [total, id, promise | fragment] ─▶ match?  yes: copy out; CTS(min(total, buffer)) if promise < total
+//!   RTS [total, id, promise | fragment] ─▶ match?  yes: CTS(min(total, buffer)) if promise < total; copy out
 //!   DATA up to the promise, unasked     ─▶         no:  keep (the promise was taken from the window)
 //!                       ◀─ CTS(wanted) ──  when somebody asks
 //!   DATA up to max(promise, wanted)     ─▶ copy out; done at the last byte
@@ -227,13 +227,21 @@ impl Streams {
         }
     }
 
-    /// Copies what is there of a fragment that is still being written, if its message has a buffer. Whether all of it is there.
-    pub fn follow(&mut self, link: &mut Link, header: &Header) -> Result<bool, Corrupt> {
-        let s = self.rx.get_mut(&stream_id(header)?).ok_or(Corrupt)?;
-        if header.data != s.arrived as u64 || header.len as usize > s.goal - s.arrived {
-            return Err(Corrupt);
-        }
-        Ok(s.follow(link, header))
+    /// Whether a fragment that is still being written makes sense, and its message has a buffer, so that it can be [followed](Self::follow).
+    pub fn takes(&self, header: &Header) -> Result<bool, Corrupt> {
+        Ok(matches!(self.next(header)?.dest, Dest::Recv(_)))
+    }
+
+    /// Copies what is there of a fragment that is still being written. Whether all of it is there.
+    pub fn follow(&self, link: &mut Link, header: &Header) -> Result<bool, Corrupt> {
+        Ok(self.next(header)?.follow(link, header))
+    }
+
+    /// The stream of which this is the next fragment.
+    fn next(&self, header: &Header) -> Result<&RxStream, Corrupt> {
+        let s = self.rx.get(&stream_id(header)?).ok_or(Corrupt)?;
+        let fits = header.data == s.arrived as u64 && header.len as usize <= s.goal - s.arrived;
+        if fits { Ok(s) } else { Err(Corrupt) }
     }
 
     /// A stream whose first fragment is still being written has a receive of `cap` bytes, and asks for what it wants. Returns its name, by which the receive is
@@ -257,13 +265,13 @@ impl Streams {
     }
 
     /// Copies what is there of the first fragment of a stream. `None`: not all of it yet; else what [`on_data`](Self::on_data) returns.
-    pub fn land(&mut self, link: &mut Link, id: u32, header: &Header) -> Option<Option<Received>> {
-        let s = self.rx.get_mut(&id)?;
+    pub fn land(&mut self, link: &mut Link, id: u32, header: &Header) -> Result<Option<Option<Received>>, Corrupt> {
+        let s = self.rx.get_mut(&id).ok_or(Corrupt)?;
         if !s.follow(link, header) {
-            return None;
+            return Ok(None);
         }
         s.arrived = header.len.into();
-        Some(self.finish(id))
+        Ok(Some(self.finish(id)))
     }
 
     /// A fragment. Returns the receive if it was the last one of a stream that has a buffer.
@@ -272,12 +280,9 @@ impl Streams {
         if link.is_in_place() {
             return Err(Corrupt);
         }
-        let id = stream_id(header)?;
+        self.next(header)?;
+        let (id, len) = (stream_id(header)?, header.len as usize);
         let s = self.rx.get_mut(&id).ok_or(Corrupt)?;
-        let len = header.len as usize;
-        if header.data != s.arrived as u64 || len > s.goal - s.arrived {
-            return Err(Corrupt);
-        }
         match &mut s.dest {
             Dest::Held(bytes) => link.payload_append(header, bytes),
             Dest::Recv(req) => {
@@ -310,6 +315,11 @@ impl Streams {
     pub fn next_id(&mut self) -> u32 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
+    }
+
+    /// Whether a message of this name is coming.
+    pub fn knows(&self, id: u32) -> bool {
+        self.rx.contains_key(&id)
     }
 
     /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
@@ -422,7 +432,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
     // Before anything lands under this name.
-    if wire.streams.rx.contains_key(&rts.stream) {
+    if wire.streams.knows(rts.stream) || wire.copies.expects(rts.stream) {
         return Err(Corrupt);
     }
     // From buffer to buffer an envelope has no payload with it.

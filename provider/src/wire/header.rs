@@ -119,7 +119,7 @@ pub mod flag {
     /// The last record of an operation, or of the answer to a request. An RTS: its sender is to be told when all is there; a CTS: it is.
     pub const LAST: u8 = 4;
     /// An EAGER, RTS, DATA: the payload is in a cell (`shm/cells.rs`), of which the last word of the record's line is the name. The word before it says how many
-    /// bytes are there; the others of an EAGER follow.
+    /// bytes are there; the others follow.
     pub const IN_CELL: u8 = 8;
     /// An event: the memory was read, not written.
     pub const READ: u8 = 8;

@@ -168,8 +168,8 @@ fn announce_part(liar: &Liar, position: usize, first: bool, (from, len): (u64, u
     liar.ring(at).store(header, Ordering::Release);
 }
 
-/// Fragments of a stream land as their payload comes, too. `stops`: after so many looks the writer is gone.
-fn stream_that_follows(stops: Option<usize>) {
+/// Fragments of a stream land as their payload comes, too. `stops`: after so many looks the writer is gone. `change`: what becomes of a fragment's header while it is being followed.
+fn stream_that_follows(stops: Option<usize>, change: Option<u64>) {
     const FIRST: usize = 3000;
     let mut scene = scene();
     scene.post();
@@ -191,6 +191,12 @@ fn stream_that_follows(stops: Option<usize>) {
                 return scene.exchange();
             }
             looks += 1;
+            if filled == 100
+                && let Some(change) = change
+            {
+                liar.ring(position * LINE_WORDS).store(change | (position as u64) << 8, Ordering::Release);
+                liar.ring(position * LINE_WORDS + 1).store(0, Ordering::Release);
+            }
             let there = until.min(from.saturating_add(filled)).max(written);
             liar.mem.fill_bytes(first_cell(&liar) + position * CELL + written - from, &payload[written..there]);
             written = there;
@@ -209,7 +215,17 @@ fn stream_that_follows(stops: Option<usize>) {
 fn fragments_that_follow() {
     let _dog = watchdog("cells", 60);
     for stops in (0..10).map(Some).chain([None]) {
-        stream_that_follows(stops);
+        stream_that_follows(stops, None);
+    }
+    let header = |kind: Kind, flags: u8, len: u64| kind as u64 | u64::from(flags) << 4 | len << 16;
+    for (kind, flags, len) in [
+        (Kind::Inline, flag::TAGGED, 200),
+        (Kind::Eager, flag::TAGGED, 200),
+        (Kind::Eager, flag::TAGGED | flag::IN_CELL, 2000),
+        (Kind::Data, flag::IN_CELL, 500),
+        (Kind::Put, flag::LAST, 30),
+    ] {
+        stream_that_follows(None, Some(header(kind, flags, len)));
     }
 }
 
@@ -259,6 +275,41 @@ fn who_dies_while_writing() {
     assert!(!scene.slots[2].posted, "its receive has failed");
     scene.nothing_was_swallowed("a message that never came");
     scene.exchange();
+}
+
+/// What stays in the ring of a dead peer, since it was announced and never written, takes no further receive, though something of that peer is still held here.
+#[test]
+fn what_the_dead_have_announced() {
+    let _dog = watchdog("cells", 60);
+    for (hot_peers, stream) in [(8, false), (1, false), (1, true)] {
+        let mut scene = Scene::with(Config { rings: 2, hot_peers, ..Config::default() });
+        scene.post();
+        // Another one that is not polled, so that such ones are looked at.
+        let _idle = Liar::connected(&mut scene.victim);
+        let mut liar = Liar::with_cells(&mut scene.victim);
+        liar.write(Kind::Inline, 50, 0, [0; 2], &mut [1; 8]);
+        scene.turns(20);
+        let (lost, bell) = (scene.victim.stats().lost, liar.bell.take().expect("the victim's"));
+        // The ring's first line is taken.
+        match stream {
+            true => announce_part(&liar, 1, true, (0, 3000), 0, 1024),
+            false => announce(&liar, 1, 5000, 0, 1024),
+        }
+        (0..64).for_each(|slot| bell.ring(slot));
+        scene.turns(20);
+        drop(liar);
+        scene.gone(lost + 1, "it is dead");
+        scene.turns(1);
+        assert!(!scene.slots[2].posted, "its receive has failed");
+        scene.post();
+        for _ in 0..50 {
+            (0..64).for_each(|slot| bell.ring(slot));
+            scene.turns(1);
+        }
+        scene.nothing_was_swallowed("what a dead peer had announced");
+        scene.exchange();
+        scene.clean();
+    }
 }
 
 /// A card that says what cannot be, or is changed after it was read.

@@ -73,6 +73,18 @@ fn each_lie_in_a_ring_is_noticed() {
                 l.write(Kind::Rts, tag, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
             }
         }),
+        ("a stream and then an offer of its name, both expected", |l| {
+            l.write(Kind::Rts, 3, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
+            l.write(Kind::Offer, 2, 0, [4000, 1], &mut pieces(&[(1, 4000)]));
+        }),
+        ("a stream and then an offer of its name, unexpected", |l| {
+            l.write(Kind::Rts, 50, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
+            l.write(Kind::Offer, 50, 0, [4000, 1], &mut pieces(&[(1, 4000)]));
+        }),
+        ("an offer and then a stream of its name", |l| {
+            l.write(Kind::Offer, 50, 0, [4000, 1], &mut pieces(&[(1, 4000)]));
+            l.write(Kind::Rts, 3, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
+        }),
         ("a fragment past the promise", |l| {
             l.write(Kind::Rts, 50, 0, Rts { total: 10_000, stream: 1, promise: 500 }.emit(), &mut payload(100));
             l.write(Kind::Data, 1, 100, [0; 2], &mut payload(500));

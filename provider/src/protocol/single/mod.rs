@@ -223,6 +223,11 @@ impl Copies {
         self.pace.set_worth(worth);
     }
 
+    /// Whether an offered message of this name is coming.
+    pub fn expects(&self, id: u32) -> bool {
+        self.rx.contains_key(&id)
+    }
+
     /// How messages in mapped memory are copied.
     pub fn copy_by(&mut self, engines: Engines) {
         self.engines = engines;
@@ -464,6 +469,10 @@ impl Protocol for Single {
     }
 
     fn place(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>, req: &RecvReq) -> Result<Placed, Corrupt> {
+        // It may have to come as a stream after all.
+        if wire.streams.knows(said.body.id) {
+            return Err(Corrupt);
+        }
         let wanted = req.cap.min(said.env.total);
         match wire.copies.fetch_at_once(wire.link, said, wanted, &req.iov)? {
             true => Ok(Placed::Whole(wanted)),
@@ -472,6 +481,9 @@ impl Protocol for Single {
     }
 
     fn hold(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>) -> Result<Held, Corrupt> {
+        if wire.streams.knows(said.body.id) {
+            return Err(Corrupt);
+        }
         Ok(Held::Offer(wire.copies.open(said, State::Held)?))
     }
 }

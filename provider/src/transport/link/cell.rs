@@ -29,7 +29,7 @@ const LONG_STEP: usize = 16 << 10;
 const LOOKS: u32 = 32;
 
 /// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
-fn goes_early(draft: &Draft<'_>) -> bool {
+pub(super) fn goes_early(draft: &Draft<'_>) -> bool {
     let of_message = matches!(draft.kind, Kind::Eager | Kind::Rts | Kind::Data);
     of_message && draft.len >= EARLY && draft.bytes.is_empty() && total_len(draft.iov) <= EARLY_UP_TO
 }
@@ -160,7 +160,10 @@ impl Link {
                 if let Some(inbound) = &mut self.inbound {
                     inbound.copied = there;
                 }
-                looks = 0;
+                // Who writes byte by byte does not hold the turn.
+                if there - copied >= LINE {
+                    looks = 0;
+                }
             }
             if there == usize::from(header.len) {
                 return true;

@@ -2,7 +2,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: makes segments of buffers, as an application does.
 
-use super::cell::EARLY;
+use super::cell::{EARLY, EARLY_UP_TO, goes_early};
 use super::*;
 use crate::shm::layout::{CARD_CELLS, CELL};
 
@@ -85,14 +85,22 @@ fn who_has_none_sends_by_the_ring() {
 #[cfg_attr(miri, ignore = "memfd_create")]
 fn the_reader_follows_the_writer() {
     const LENS: [usize; 6] = [EARLY, EARLY + 1, 12_345, 20_000, 31_000, CELL];
-    fn write(link: &mut Link, bytes: &mut [u8]) -> bool {
+    const KINDS: [Kind; 3] = [Kind::Eager, Kind::Rts, Kind::Data];
+    /// A later part of a message begins somewhere in it.
+    fn skip(kind: Kind) -> usize {
+        if kind == Kind::Data { 1000 } else { 0 }
+    }
+    fn write(link: &mut Link, kind: Kind, bytes: &mut [u8]) -> bool {
+        let (skip, len) = (skip(kind), bytes.len() - skip(kind));
         let (a, b) = bytes.split_at_mut(bytes.len() / 3);
-        let (len, iov) = (a.len() + b.len(), [seg(a), seg(b)]);
-        let draft = Draft { kind: Kind::Eager, flags: 0, tag: 7, data: 9, body: [0; 2], iov: &iov, skip: 0, len, bytes: &[] };
+        let iov = [seg(a), seg(b)];
+        let draft = Draft { kind, flags: 0, tag: 7, data: 9, body: [0; 2], iov: &iov, skip, len, bytes: &[] };
         link.send(&draft, Class::Envelope).is_ok()
     }
-    fn read(link: &mut Link, bytes: &mut [u8]) -> bool {
-        let (len, iov) = (bytes.len(), [seg(bytes)]);
+    /// As much as there is room for: the rest is dropped.
+    fn read(link: &mut Link, kind: Kind, bytes: &mut [u8]) -> bool {
+        let (skip, room) = (skip(kind), bytes.len() - skip(kind));
+        let iov = [seg(bytes)];
         let header = loop {
             match link.peek() {
                 Ok(Some(header)) => break header,
@@ -100,14 +108,14 @@ fn the_reader_follows_the_writer() {
                 Err(Corrupt) => return false,
             }
         };
-        if link.find_cell(&header).is_err() || !header.is_in_cell() {
+        if link.find_cell(&header).is_err() || !header.is_in_cell() || header.kind != kind {
             return false;
         }
-        while !link.follow(&header, &iov, 0, len) {}
-        let placed = link.payload_to(&header, &iov, 0, len);
+        while !link.follow(&header, &iov, skip, room) {}
+        let placed = link.payload_to(&header, &iov, skip, room);
         link.consume(header.lines());
         link.tell();
-        placed == len
+        placed == room
     }
     let both = std::sync::Barrier::new(2);
     let [mut a, mut b] = pair([true, true]);
@@ -115,15 +123,22 @@ fn the_reader_follows_the_writer() {
         // Counted, not asserted: the other one would wait for ever for a thread that is not there.
         let mut wrong = 0;
         for round in 0..3_000 {
-            let byte = |i: usize| (i * 7 + round) as u8;
-            let mut bytes = vec![0; LENS[round % LENS.len()]];
+            let (kind, byte) = (KINDS[round / LENS.len() % KINDS.len()], |i: usize| (i * 7 + round) as u8);
+            let mut bytes = vec![0; LENS[round % LENS.len()] + skip(kind)];
             if round % 2 == writes {
                 bytes.iter_mut().enumerate().for_each(|(i, b)| *b = byte(i));
             }
+            // Now and then it is more than there is room for.
+            let room = if round % 7 == 0 { bytes.len() / 2 + 1000 } else { bytes.len() };
             both.wait();
-            let done = if round % 2 == writes { write(link, &mut bytes) } else { read(link, &mut bytes) };
+            let done = match round % 2 == writes {
+                true => write(link, kind, &mut bytes),
+                false => read(link, kind, &mut bytes[..room]),
+            };
             both.wait();
-            wrong += usize::from(!done || bytes.iter().enumerate().any(|(i, b)| *b != byte(i)));
+            let (there, beside) = bytes.split_at(if round % 2 == writes { bytes.len() } else { room });
+            let from = if round % 2 == writes { 0 } else { skip(kind) };
+            wrong += usize::from(!done || (from..there.len()).any(|i| there[i] != byte(i)) || beside.iter().any(|b| *b != 0));
         }
         wrong
     };
@@ -134,12 +149,27 @@ fn the_reader_follows_the_writer() {
     assert_eq!(wrong, [0, 0]);
 }
 
+/// What is long enough, out of the application's memory, and neither a record of another kind nor a part of a very long message.
+#[test]
+fn what_is_announced_before_it_is_written() {
+    let mut memory = vec![0; EARLY_UP_TO + 1];
+    let (most, more) = ([seg(&mut memory[..EARLY_UP_TO])], [seg(&mut memory)]);
+    let draft = |kind, iov, len, bytes| Draft { kind, flags: 0, tag: 7, data: 9, body: [0; 2], iov, skip: 0, len, bytes };
+    for kind in [Kind::Eager, Kind::Rts, Kind::Data, Kind::Put, Kind::Offer] {
+        let of_message = !matches!(kind, Kind::Put | Kind::Offer);
+        assert_eq!(goes_early(&draft(kind, &most, EARLY, &[])), of_message, "{kind:?}");
+        assert!(!goes_early(&draft(kind, &most, EARLY - 1, &[])) && !goes_early(&draft(kind, &more, EARLY, &[])));
+        assert!(!goes_early(&draft(kind, &[], EARLY, &memory[..EARLY])));
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "memfd_create")]
 fn what_stays_in_the_ring() {
     let [mut a, _b] = pair([true, true]);
     assert_eq!(send(&mut a, Kind::Inline, &[1; 100]), Ok(2), "short ones");
     assert_eq!(send(&mut a, Kind::Eager, &[1; 232]), Ok(4));
+    assert_eq!(send(&mut a, Kind::Eager, &[1; 233]), Ok(1));
     assert_eq!(send(&mut a, Kind::Put, &[1; 2000]), Ok(33), "what is no message");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL + 1]), Ok(514), "what is too long");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL]), Ok(1));

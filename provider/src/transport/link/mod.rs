@@ -207,6 +207,11 @@ impl Link {
         self.bell = bell;
     }
 
+    /// Gives the peer's segment up: nothing more is received, whatever is in it.
+    pub fn hear_no_more(&mut self) {
+        (self.inbound, self.cells) = (None, None);
+    }
+
     /// A link of an endpoint to itself: what it sends it receives.
     pub fn to_self(segment: SharedMem, window: u64) -> Link {
         let mut link = Link::new(segment.clone(), window);
