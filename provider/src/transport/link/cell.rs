@@ -25,7 +25,7 @@ const STEP: usize = 4 << 10;
 /// The same of later fragments of a stream, with whose beginning the reader is still busy.
 const LONG_STEP: usize = 16 << 10;
 
-/// Looks at how much of a payload is there without news, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
+/// Looks at how much of a payload is there since the last line of it came, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
 const LOOKS: u32 = 32;
 
 /// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
