@@ -65,6 +65,10 @@ impl Engine {
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
 pub const AHEAD_FROM: usize = 2 << 10;
 
+/// Bytes of the shortest message of which no lines are asked for ahead: it does not lie in the caches near its writer's core as a whole any more, and what is asked
+/// for pushes out what is needed.
+pub const AHEAD_BELOW: usize = 256 << 10;
+
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[inline]

@@ -3,7 +3,7 @@
 use super::super::Target;
 use crate::cache::attached::Attached;
 use crate::mem::atomic::{AtomicU64, Ordering};
-use crate::mem::engine::Engine;
+use crate::mem::engine::{AHEAD_BELOW, Engine};
 use crate::mem::remote::{self, Also, NoAccess, Piece};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -106,9 +106,6 @@ impl Default for Engines {
     }
 }
 
-/// Bytes of the shortest message that does not lie in the caches near its writer's core any more as a whole, so that asking for lines ahead gains nothing.
-const FAR: usize = 256 << 10;
-
 impl Engines {
     /// Messages that fit the caches by one engine; those of so many bytes or more past the caches (`usize::MAX`: none).
     pub fn new(near: Engine, streaming_from: usize) -> Engines {
@@ -120,7 +117,7 @@ impl Engines {
         match wanted {
             _ if !mapped => Engine::Plain,
             _ if wanted >= self.streaming_from => Engine::Streaming,
-            ..FAR => self.near,
+            ..AHEAD_BELOW => self.near,
             _ => Engine::Plain,
         }
     }

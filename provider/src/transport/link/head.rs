@@ -2,9 +2,9 @@
 
 use super::{Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
-use crate::mem::engine::AHEAD_FROM;
+use crate::mem::engine::{AHEAD_BELOW, AHEAD_FROM};
 use crate::mem::shared::SharedMem;
-use crate::mem::user::UserSeg;
+use crate::mem::user::{UserSeg, total_len};
 use crate::shm::layout::LINE;
 use crate::shm::ring::Peeked;
 use crate::wire::header::{HEAD, Header};
@@ -113,7 +113,10 @@ impl Link {
         let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(at, iov, skip, n),
-            false if n - copied >= AHEAD_FROM => copied + ring.drain_by(self.engine, at + copied, iov, skip + copied, n - copied),
+            // The receive is as long as its message, mostly.
+            false if n - copied >= AHEAD_FROM && total_len(iov) < AHEAD_BELOW => {
+                copied + ring.drain_by(self.engine, at + copied, iov, skip + copied, n - copied)
+            }
             false => copied + ring.drain(at + copied, iov, skip + copied, n - copied),
         })
     }
