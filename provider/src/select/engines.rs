@@ -43,7 +43,9 @@ const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
 /// All of them. `room`: as of [`help_from`]; `None`: that depends on the job.
 pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 3] {
     let (from, why) = match (reads_by(config), config.read_ahead) {
-        (Engine::Ahead, _) => (Some(AHEAD_FROM), "FI_RUSTMX_READ_AHEAD=yes: what other cores have just written, of messages below 256 KiB"),
+        (Engine::Ahead, _) => {
+            (Some(AHEAD_FROM), "FI_RUSTMX_READ_AHEAD=yes: what other cores have just written, of messages below 256 KiB")
+        }
         (_, 0) => (None, "FI_RUSTMX_READ_AHEAD=no: it pays on some processors only; rustmx tune finds out"),
         _ => (None, "FI_RUSTMX_READ_AHEAD=yes: this processor has no AVX"),
     };
