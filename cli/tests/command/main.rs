@@ -1,15 +1,13 @@
 //! The command as users run it.
 
-use rustmx::config::processor::Processor;
-use rustmx::sys::processor::here;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+mod explain;
 
 fn rustmx(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
@@ -83,151 +81,6 @@ fn output_that_cannot_be_written_is_told() {
 fn what_no_message_would_be_measured_of_is_told() {
     let (out, _, told) = run(rustmx(&["compare", "--memory", "exported", "--max", "128"]));
     assert!(out.status.code() == Some(1) && told.contains("choose a larger --max"), "{told}");
-}
-
-/// A program that its user may not read is not dumpable: nobody is let in, and that is the reason told.
-#[test]
-fn why_the_kernel_lets_nobody_in_is_told() {
-    const USER: u32 = 65_533;
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let unreadable = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("unreadable");
-    std::fs::copy(env!("CARGO_BIN_EXE_rustmx"), &unreadable).expect("a copy");
-    std::fs::set_permissions(&unreadable, std::fs::Permissions::from_mode(0o711)).expect("its owner's");
-    let mut command = Command::new(&unreadable);
-    command.args(["explain", "--json"]).uid(USER).gid(USER).env_remove("XDG_CONFIG_HOME");
-    let (out, said, told) = run(command);
-    std::fs::remove_file(&unreadable).expect("removed");
-    assert!(out.status.success(), "{told}");
-    let all: Value = serde_json::from_str(&said).expect("JSON");
-    let kernel = &all["kernel"];
-    assert_eq!(kernel["reads"], serde_json::json!([false, false]), "{kernel}");
-    for (i, who) in ["the first process", "the second process"].iter().enumerate() {
-        let says = kernel["says"][i].as_str().expect("a sentence");
-        assert!(says.starts_with(&format!("{who} may not read the other's memory (EPERM: process ")), "{says}");
-        assert!(says.contains(" is not dumpable: ") && says.ends_with("its user may not read its program)"), "{says}");
-    }
-    assert!(kernel["says"][2].as_str().is_some_and(|says| says.starts_with("long messages then go as streams")), "{kernel}");
-}
-
-/// Parameters with which no endpoint opens are told by their names, whoever needs the endpoint.
-#[test]
-fn why_no_endpoint_opens_is_told() {
-    for (name, value, why) in [
-        ("FI_RUSTMX_IFACE", "none-such0", "no such interface or address is up; there are "),
-        ("FI_RUSTMX_AUTH_KEY", "short", "16"),
-        ("FI_RUSTMX_AUTH_KEY_FILE", "/nonsense", "there is no such file"),
-        ("FI_RUSTMX_REQUIRE_KEY", "1", "FI_RUSTMX_AUTH_KEY"),
-    ] {
-        let mut command = rustmx(&["explain", "--json"]);
-        command.env(name, value);
-        let (out, said, told) = run(command);
-        assert!(out.status.success(), "{told}");
-        let all: Value = serde_json::from_str(&said).expect("JSON");
-        let network = &all["network"];
-        assert_eq!(network["addresses"], Value::Array(Vec::new()));
-        let said = network["unreachable"].as_str().expect("a sentence");
-        assert!(said.contains(name) && said.contains(why), "{said}");
-        if cores() < 2 {
-            continue;
-        }
-        let mut command = rustmx(&["compare", "--quick", "--max", "8"]);
-        command.env(name, value);
-        let (out, _, told) = run(command);
-        assert!(out.status.code() == Some(1) && told.contains(name) && told.contains(why), "{told}");
-    }
-    let mut command = rustmx(&["explain"]);
-    command.env("FI_RUSTMX_TCP", "no").env("FI_RUSTMX_SHM", "no").env("FI_RUSTMX_CMA", "never");
-    let (_, said, _) = run(command);
-    for words in
-        ["do not reach this one: FI_RUSTMX_TCP=no", "go as those to other hosts (FI_RUSTMX_SHM=no)", "FI_RUSTMX_CMA=never: "]
-    {
-        assert!(said.contains(words), "{said}");
-    }
-    assert!(!said.contains("0 .. 232      inline"), "tables of what cannot be: {said}");
-}
-
-#[test]
-fn explain_shows_the_table_of_this_environment() {
-    let (out, said, told) = run(rustmx(&["explain"]));
-    assert!(out.status.success() && told.is_empty(), "{told}");
-    assert!(said.contains("0 .. 232      inline") && said.contains("the second process may"), "{said}");
-    let inline = if here() == Processor::Usual { "632 ns for 232, modelled" } else { "230 ns for 232, modelled" };
-    assert!(said.contains(inline), "what nobody measured here: {said}");
-    assert!(
-        said.contains("Messages to other hosts:") && said.contains("FI_RUSTMX_TCP_WINDOW") && said.contains("modelled"),
-        "{said}"
-    );
-    assert!(
-        said.contains("Memory of peers, by size in bytes:\nread          0 .. max      direct    the kernel copies"),
-        "{said}"
-    );
-    assert!(said.contains("atomic        0 .. 12288    one_sided the target's engine"), "{said}");
-    assert!(said.contains("streaming stores: off") && said.contains("helper thread: off"), "{said}");
-    assert!(said.contains("Memory that peers map:") && said.contains("librustmx_heap.so is not preloaded"), "{said}");
-    let mut command = rustmx(&["explain", "--json"]);
-    command.env("FI_RUSTMX_PROTOCOL", "stream:1k-,steam").env("FI_RUSTMX_SPINN", "1");
-    let (out, said, _) = run(command);
-    assert!(out.status.success(), "{said}");
-    let all: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!(all["settings"][0], "FI_RUSTMX_PROTOCOL=stream:1k-");
-    let ignored = all["ignored"].to_string();
-    assert!(ignored.contains("did you mean stream?") && ignored.contains("FI_RUSTMX_SPIN?"), "{ignored}");
-    let rows = all["table"].as_array().expect("rows");
-    let last = rows.last().expect("one");
-    assert_eq!(
-        (rows.len(), &last["from"], &last["to"], &last["way"], &last["forced"]),
-        (3, &1024.into(), &Value::Null, &"stream".into(), &true.into())
-    );
-    assert_eq!(all["kernel"]["reads"].as_array().map(Vec::len), Some(2));
-    // The ways that can be forced: ci/compare-mpi.py takes its list from here.
-    let ways = all["ways"].as_array().expect("ways");
-    let of = |name: &str| ways.iter().find(|w| w["way"] == name).unwrap_or_else(|| panic!("no {name}: {ways:?}"));
-    assert_eq!((&of("inline")["from"], &of("inline")["to"]), (&0.into(), &232.into()));
-    assert_eq!(of("alone")["to"], Value::Null);
-}
-
-#[test]
-fn explain_tells_of_other_hosts_engines_and_lent_memory() {
-    let explained = |more: &[(&str, &str)]| -> Value {
-        let mut command = rustmx(&["explain", "--json"]);
-        let (out, said, told) = run({
-            command.envs(more.iter().copied());
-            command
-        });
-        assert!(out.status.success(), "{told}");
-        serde_json::from_str(&said).expect("JSON")
-    };
-    let all = explained(&[("FI_RUSTMX_IFACE", "127.0.0.1"), ("FI_RUSTMX_TCP_EAGER_MAX", "1k"), ("FI_RUSTMX_TCP_WINDOW", "64k")]);
-    let (address, tables) = (&all["network"]["addresses"][0], all["network"]["tables"].as_array().expect("tables"));
-    assert_eq!((&address["ip"], &address["interface"]), (&"127.0.0.1".into(), &"lo".into()));
-    assert!(address["why"].as_str().is_some_and(|w| w.contains("FI_RUSTMX_IFACE=127.0.0.1") && w.contains("this host only")));
-    assert_eq!((tables.len(), &tables[0]["link"]), (1, &Value::Null));
-    let rows = tables[0]["rows"].as_array().expect("rows");
-    let row = |name: &str| rows.iter().find(|r| r["protocol"] == name).unwrap_or_else(|| panic!("no {name}: {rows:?}"));
-    assert_eq!((&row("eager")["to"], &row("eager")["by"]), (&1024.into(), &"set".into()));
-    assert_eq!(row("stream")["from"], 1025);
-    assert_eq!(rows.last().map(|r| (&r["protocol"], &r["to"])), Some((&"stream".into(), &Value::Null)));
-    assert!(row("stream")["how"].as_str().is_some_and(|how| how.contains("window of 65536 bytes")), "{rows:?}");
-    assert!(rows.iter().all(|r| r["cost"]["by"] == "modelled" && r["cost"]["from_ns"].as_f64() > Some(0.0)), "{rows:?}");
-    assert!(all["engines"].as_array().is_some_and(|e| e.len() == 2 && e.iter().all(|e| e["on"] == false)), "{}", all["engines"]);
-    let other = explained(&[("FI_RUSTMX_TCP", "0"), ("FI_RUSTMX_COPY_THREAD", "always"), ("FI_RUSTMX_LEND", "never")]);
-    assert_eq!(other["network"]["addresses"], Value::Array(Vec::new()));
-    let helper = &other["engines"][1];
-    assert_eq!((&helper["on"], &helper["from"]), (&true.into(), &(4 << 20).into()));
-    assert_eq!(
-        (&other["lending"]["on"], &other["lending"]["says"]),
-        (&false.into(), &"nothing is lent: FI_RUSTMX_LEND=never".into())
-    );
-    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
-    let lent = explained(&[("LD_PRELOAD", heap.to_str().expect("text"))]);
-    assert_eq!(lent["lending"]["on"], true);
-    assert!(
-        lent["lending"]["says"].as_str().is_some_and(|s| s.starts_with("long blocks of the preloaded heap")),
-        "{}",
-        lent["lending"]
-    );
 }
 
 #[test]
