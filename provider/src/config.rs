@@ -197,7 +197,7 @@ table! {
         encrypt: Kind::Bool, 0, 0, 1;
         /// Whether an endpoint that has no such key is refused where other hosts could reach it.
         require_key: Kind::Bool, 0, 0, 1;
-        /// How messages in mapped memory are copied: streaming writes those of 64 KiB or more past the caches; auto does what was measured to pay, which is plain.
+        /// How messages in mapped memory are copied: plain: by memcpy; streaming: those of 64 KiB or more are written past the caches; auto: as was measured to pay, by memcpy or as FI_RUSTMX_READ_AHEAD says.
         copy: Kind::Choice(&["auto", "plain", "streaming"]), 0, 0, 2;
         /// Whether a thread of each process helps to copy what it receives while it computes: auto: where ranks are fewer than the cores they share (their other threads are not counted).
         copy_thread: Kind::Choice(&["never", "auto", "always"]), 0, 0, 2;

@@ -13,7 +13,7 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
 use crate::protocol::single::{Engines, Worth};
-use crate::select::engines::{reads_by, stream_from};
+use crate::select::engines::{reads_by, reads_lent_by, stream_from};
 use crate::select::habit::Habits;
 use crate::select::network::link_name;
 use crate::shm::bell::{self, Bell};
@@ -400,7 +400,7 @@ impl Endpoint {
         let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
         peer.copies.set_clock(self.clock.clone(), worth);
         peer.copies.count_uses_by(self.uses.clone());
-        peer.copies.copy_by(Engines::new(reads_by(&self.config), stream_from(&self.config)));
+        peer.copies.copy_by(Engines::new(reads_lent_by(&self.config), stream_from(&self.config)));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }

@@ -12,6 +12,11 @@ pub fn reads_by(config: &Config) -> Engine {
     if config.read_ahead != 0 && Engine::asks_ahead() { Engine::Ahead } else { Engine::Plain }
 }
 
+/// The same in memory that the process has lent.
+pub fn reads_lent_by(config: &Config) -> Engine {
+    if config.copy == 1 { Engine::Plain } else { reads_by(config) }
+}
+
 /// Bytes of the shortest one that goes that way. `auto`: none, for it pays only if nobody reads what arrives.
 pub fn stream_from(config: &Config) -> usize {
     if config.copy == 2 { STREAM_FROM } else { usize::MAX }
@@ -89,6 +94,8 @@ mod tests {
         assert!(ahead.0.is_none() && ahead.1.contains("AHEAD=no"));
         let [ahead, ..] = told(&Config { read_ahead: 1, ..Config::default() }, None);
         assert_eq!((ahead.0.is_some(), ahead.1.contains("no AVX")), (Engine::asks_ahead(), !Engine::asks_ahead()));
+        let by = [0, 1, 2].map(|copy| Config { copy, read_ahead: 1, ..Config::default() }).map(|config| reads_lent_by(&config));
+        assert_eq!(by.map(|engine| engine == Engine::Ahead), [true, false, true].map(|yes| yes && Engine::asks_ahead()));
         assert!(stores.0.is_none() && stores.1.contains("COPY=auto") && helper.0.is_none() && helper.1.contains("THREAD=never"));
         for copy in 0..=2 {
             for thread in 0..=2 {
