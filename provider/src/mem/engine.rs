@@ -65,6 +65,9 @@ impl Engine {
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
 pub const AHEAD_FROM: usize = 2 << 10;
 
+/// Lines are asked for so many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
+pub const AHEAD: usize = 2 << 10;
+
 /// Bytes of the shortest message of which no lines are asked for ahead: it does not lie in the caches near its writer's core as a whole any more, and what is asked
 /// for pushes out what is needed.
 pub const AHEAD_BELOW: usize = 256 << 10;
@@ -92,8 +95,6 @@ unsafe fn read_ahead_avx(src: *const u8, dst: *mut u8, n: usize) {
     use core::arch::x86_64::{__m256i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
     /// Bytes of two lines, copied in one go.
     const PAIR: usize = 128;
-    /// So many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
-    const AHEAD: usize = 2 << 10;
     let pairs = n / PAIR * PAIR;
     // SAFETY: all loads and stores are at offsets below `pairs` <= n, inside src..src+n and dst..dst+n, which do not overlap (our contract); they need no alignment.
     // A prefetch changes no memory and raises no fault, wherever it points (AMD64 Architecture Programmer's Manual vol. 3, PREFETCHlevel); the second one, whose line may lie behind, is made by

@@ -112,7 +112,7 @@ impl Link {
         }
         let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
-            true => ring.drain_taking(at, iov, skip, n),
+            true => ring.drain_taking(self.engine, at, iov, skip, n),
             // The receive is as long as its message, mostly.
             false if n - copied >= AHEAD_FROM && total_len(iov) < AHEAD_BELOW => {
                 copied + ring.drain_by(self.engine, at + copied, iov, skip + copied, n - copied)
