@@ -202,24 +202,26 @@ impl SharedMem {
 
     /// Asks for the cache lines of `len` bytes at `offset`, to be read before long: they come into the second-level cache.
     fn ask(&self, offset: usize, len: usize) {
-        let p = self.at(offset, len);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for line in (0..len).step_by(64) {
-            // SAFETY: inside the mapping, checked above; a prefetch changes no memory and raises no fault (Intel SDM vol. 2, PREFETCHh).
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(p.add(line).cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = p;
+        self.prefetch::<false>(offset, len);
     }
 
     /// Asks for the cache lines of `len` bytes at `offset`, to be read soon.
     #[inline]
     pub fn fetch(&self, offset: usize, len: usize) {
+        self.prefetch::<true>(offset, len);
+    }
+
+    #[inline]
+    fn prefetch<const NEAREST: bool>(&self, offset: usize, len: usize) {
         let p = self.at(offset, len);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         for line in (0..len).step_by(64) {
+            use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
             // SAFETY: inside the mapping, checked above; a prefetch changes no memory and raises no fault (Intel SDM vol. 2, PREFETCHh).
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.add(line).cast()) };
+            unsafe {
+                let p = p.add(line).cast();
+                if NEAREST { _mm_prefetch::<_MM_HINT_T0>(p) } else { _mm_prefetch::<_MM_HINT_T1>(p) }
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = p;
