@@ -7,6 +7,7 @@ use node::{Node, seg};
 use rustmx::cache::Oversight;
 use rustmx::cache::exports::{BUDGET, Exports};
 use rustmx::config::network::Iface;
+use rustmx::config::processor::Processor;
 use rustmx::mem::shared::Backing;
 use rustmx::{Addr, Config, CqId, CqRead, Domain, EpId, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg};
 use std::hint::black_box;
@@ -103,6 +104,17 @@ fn budget_network_receive(n: &mut Node) {
     while n.domain.cq_read(n.cq, 1, &mut |c| _ = black_box(c.len)) == CqRead::Empty {}
 }
 
+/// Messages that fill a cell, to another endpoint of this host.
+#[inline(never)]
+fn budget_record_send(n: &mut Node, to: Addr, buf: &mut [u8]) {
+    n.send(to, buf, false);
+}
+
+#[inline(never)]
+fn budget_record_receive(n: &mut Node) {
+    assert_eq!(n.domain.cq_read(n.cq, 1, &mut |c| _ = black_box((c.len, c.flags))), CqRead::Got(1));
+}
+
 /// Ones that go from buffer to buffer.
 #[inline(never)]
 fn budget_network_long_send(n: &mut Node, to: Addr, buf: &mut [u8]) {
@@ -126,18 +138,45 @@ fn exchange(from: &mut Node, at: &mut Node, to: Addr, out: &mut [u8], into: &mut
     }
 }
 
+/// A message with which both sides have patience: first contact.
+fn meet(from: &mut Node, at: &mut Node, to: Addr, out: &mut [u8], into: &mut [u8]) {
+    at.recv(into);
+    from.send(to, out, false);
+    while at.domain.cq_read(at.cq, 1, &mut |_| {}) == CqRead::Empty {
+        from.domain.progress();
+    }
+}
+
+/// To and fro between two endpoints of this process by shared memory, in cells.
+fn records(rounds: u32) {
+    const LEN: usize = 1024;
+    let [mut a, mut b] = [(); 2].map(|()| Node::new(Config::on(Processor::Zen), OpFlags::empty()));
+    let (to_a, to_b) = (b.av.insert(&a.name()), a.av.insert(&b.name()));
+    let (mut out, mut into) = (vec![1; LEN], vec![0; LEN]);
+    // First contact: until both have the other's cells.
+    for _ in 0..64 {
+        meet(&mut a, &mut b, to_b, &mut out, &mut into);
+        meet(&mut b, &mut a, to_a, &mut out, &mut into);
+    }
+    let t = Instant::now();
+    for _ in 0..rounds {
+        b.recv(&mut into);
+        budget_record_send(&mut a, to_b, &mut out);
+        budget_record_receive(&mut b);
+        a.recv(&mut into);
+        budget_record_send(&mut b, to_a, &mut out);
+        budget_record_receive(&mut a);
+    }
+    println!("{LEN} bytes in a cell, one thread: {:.1} ns", t.elapsed().as_nanos() as f64 / 2.0 / f64::from(rounds));
+}
+
 /// To and fro between two endpoints of this process that take each other for other hosts.
 fn network(rounds: u32, len: usize) {
     let config = || Config { shm: 0, iface: Iface::parse("127.0.0.1").0, tcp_eager_max: 232, ..Config::default() };
     let [mut a, mut b] = [(); 2].map(|()| Node::new(config(), OpFlags::empty()));
     let (to_a, to_b) = (b.av.insert(&a.name()), a.av.insert(&b.name()));
     let (mut out, mut into) = (vec![1; len], vec![0; len]);
-    // First contact.
-    b.recv(&mut into);
-    a.send(to_b, &mut out, false);
-    while b.domain.cq_read(b.cq, 1, &mut |_| {}) == CqRead::Empty {
-        a.domain.progress();
-    }
+    meet(&mut a, &mut b, to_b, &mut out, &mut into);
     let mut spent = std::time::Duration::ZERO;
     for round in 0..rounds + 100 {
         let t = Instant::now();
@@ -155,6 +194,9 @@ fn main() {
     // System calls are counted in all of a run: one that has a network is a run of its own.
     if let Some(path) = std::env::args().find(|a| a.starts_with("budget_network")) {
         return network(rounds, if path.starts_with("budget_network_long") { 1024 } else { 8 });
+    }
+    if std::env::args().any(|a| a.starts_with("budget_record")) {
+        return records(rounds);
     }
     let counts = std::env::args().any(|a| a.starts_with("budget_"));
     let Node { domain, ep, cq, av } = Node::new(Config { yield_when_idle: 1, ..Config::default() }, OpFlags::COMPLETION);
@@ -190,6 +232,9 @@ fn main() {
     println!("post + inject + receive: {:.1} ns", spent[0].as_nanos() as f64 / f64::from(rounds));
     println!("idle poll: {:.1} ns", spent[1].as_nanos() as f64 / f64::from(rounds));
     buffers(rounds);
+    if !counts {
+        records(rounds);
+    }
     for len in [8, 1024].into_iter().filter(|_| !counts) {
         network(rounds.min(30_000), len);
     }

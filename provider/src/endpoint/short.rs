@@ -1,4 +1,4 @@
-//! The common case, on the assumption that it is one: a short message in one piece to a peer that is there, and a short message for which the oldest
+//! The common case, on the assumption that it is one: a message that is one record, in one piece, to a peer that is there, and one for which the oldest
 //! receive waits.
 //!
 //! That is what most messages of most programs are, and few questions tell. What is not so is left as it was to the general way (`send.rs`, `arrive.rs`),
@@ -8,10 +8,10 @@ use super::arrive::{BUDGET, tell_acknowledged};
 use super::recv::Wanted;
 use super::send::{SendArgs, level};
 use super::{Endpoint, Out, table};
-use crate::protocol::inline;
+use crate::protocol::{OneRecord, eager::Eager, envelope_at_head, flags_of, inline::Inline};
 use crate::request::{SendReq, Special};
 use crate::transport::Reach;
-use crate::types::{CompFlags, Level, OpFlags};
+use crate::types::{CompFlags, Level, OpFlags, PeerId};
 
 impl Endpoint {
     /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. Returns whether it did; if not, nothing
@@ -21,14 +21,37 @@ impl Endpoint {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let (Some(av), [one]) = (&self.av, args.iov) else { return false };
         let Some(id) = self.peers.known_route(av, args.to) else { return false };
+        match table(&self.selection, &self.far, self.peers.get(id)).inline_row(one.len()) {
+            Some(row) => self.send_record::<Inline>(out, args, flags, id, row),
+            None => self.send_longer(out, args, flags, id),
+        }
+    }
+
+    /// [`send_short`](Self::send_short) of a message that is longer and still one record, out of the way of those that count nanoseconds.
+    #[inline(never)]
+    fn send_longer(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, flags: OpFlags, id: PeerId) -> bool {
+        let [one] = args.iov else { return false };
+        // A buffer that is the caller's again when the call returns is too short for this way.
+        if args.inject || flags.contains(OpFlags::INJECT) {
+            return false;
+        }
+        match table(&self.selection, &self.far, self.peers.get(id)).eager_row(one.len()) {
+            Some(row) => self.send_record::<Eager>(out, args, flags, id, row),
+            None => false,
+        }
+    }
+
+    #[inline(always)]
+    fn send_record<P: OneRecord>(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, flags: OpFlags, id: PeerId, row: u8) -> bool {
+        let [one] = args.iov else { return false };
         let peer = self.peers.get_mut(id);
-        let Some(row) = table(&self.selection, &self.far, peer).inline_row(one.len()) else { return false };
         let level = level(flags);
         if flags.contains(OpFlags::FENCE) || level == Level::Delivery || !peer.takes_at_once() {
             return false;
         }
         let Some(link) = &mut peer.link else { return false };
-        if inline::send(link, args.tagged, args.tag, args.data, one).is_err() {
+        let said = flags_of(args.tagged, args.data.is_some());
+        if P::send(link, said, args.tag, args.data.unwrap_or(0), one).is_err() {
             return false;
         }
         peer.tally.count(row, one.len());
@@ -46,6 +69,20 @@ impl Endpoint {
     /// Takes short messages out of the hot ring `at`, as long as each is one for which the oldest receive waits, and the ring's turn is not over. Returns how many.
     #[inline]
     pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize) -> usize {
+        match self.take_records::<Inline>(out, at) {
+            0 => self.take_longer(out, at),
+            taken => taken,
+        }
+    }
+
+    /// [`take_short`](Self::take_short) of messages that are longer and still one record each.
+    #[inline(never)]
+    fn take_longer(&mut self, out: &mut Out<'_>, at: usize) -> usize {
+        self.take_records::<Eager>(out, at)
+    }
+
+    #[inline(always)]
+    fn take_records<P: OneRecord>(&mut self, out: &mut Out<'_>, at: usize) -> usize {
         let Some(watch) = self.poll.hot.get(at) else { return 0 };
         let id = watch.id;
         let src = self.source_of(id);
@@ -61,7 +98,8 @@ impl Endpoint {
         let Some(link) = &mut peer.link else { return 0 };
         let mut taken = 0;
         while taken < budget {
-            let Some((header, env)) = inline::at_head(link, waited) else { break };
+            let Some(header) = P::at_head(link, waited) else { break };
+            let env = envelope_at_head(&header);
             if !peer.await_ack.is_empty() {
                 tell_acknowledged(&self.report, out, &mut peer.await_ack, link);
             }
@@ -69,7 +107,7 @@ impl Endpoint {
             let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
             let served = posted.serve_oldest(env.tag, peer.canonical, |wanted| {
                 let Wanted::Once(req) = wanted else { return false };
-                let placed = inline::place_at_head(link, &header, req);
+                let Some(placed) = P::place_at_head(link, &header, req) else { return false };
                 self.report.received(out, req, &env, placed, src, CompFlags::empty());
                 true
             });

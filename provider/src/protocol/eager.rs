@@ -9,10 +9,11 @@
 //! whose envelope needs no window.
 
 use super::{
-    Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
 };
+use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
-use crate::transport::link::{Class, Corrupt};
+use crate::transport::link::{Class, Corrupt, Link};
 use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind};
 
@@ -54,6 +55,38 @@ impl Protocol for Eager {
 
     fn hold(wire: &mut Wire<'_>, header: &Header, _said: &Announced<()>) -> Result<Held, Corrupt> {
         Ok(Held::Eager(hold_whole(wire, header)))
+    }
+}
+
+impl OneRecord for Eager {
+    #[inline]
+    fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused> {
+        let len = piece.len();
+        if len > link.max_payload(Kind::Eager) {
+            return Err(Refused::Unable);
+        }
+        if !link.spend(len) {
+            return Err(Refused::Window);
+        }
+        link.send_eager((flags, tag, data), piece).map_err(|e| {
+            link.unspend(len);
+            e.into()
+        })
+    }
+
+    #[inline]
+    fn at_head(link: &mut Link, waited: bool) -> Option<Header> {
+        link.peek_eager(waited)
+    }
+
+    #[inline]
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize> {
+        let len = usize::from(header.len);
+        link.take(len).ok()?;
+        link.release(len);
+        let placed = link.payload_to(header, &req.iov, 0, req.cap);
+        link.consume(header.lines());
+        Some(placed)
     }
 }
 

@@ -8,12 +8,11 @@
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
 use super::{
-    Announced, Delivery, Placed, Protocol, Refused, Started, Wire, envelope_of, first, flags_of, hold_whole, place_held,
-    place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
 };
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
-use crate::transport::link::{Class, Corrupt, Link, NotSent};
+use crate::transport::link::{Class, Corrupt, Link};
 use crate::types::{INJECT_MAX, ProtoId};
 use crate::wire::header::{Header, INLINE_MAX, Kind};
 
@@ -48,30 +47,28 @@ impl Protocol for Inline {
     }
 }
 
-/// [`Inline::start`](Protocol::start) of a message in one piece of at most [`INLINE_MAX`] bytes. Returns the position behind it.
-#[inline]
-pub fn send(link: &mut Link, tagged: bool, tag: u64, data: Option<u64>, piece: &UserSeg) -> Result<u32, NotSent> {
-    let flags = flags_of(tagged, data.is_some());
-    link.send_inline((flags, tag, data.unwrap_or(0)), std::slice::from_ref(piece), piece.len())
-}
-
-/// The record at the head of the ring and what matching needs of it, if it is an inline message. `waited`: its reader had nothing to do until it came.
-#[inline]
-pub fn at_head(link: &mut Link, waited: bool) -> Option<(Header, Envelope)> {
-    let header = link.peek_inline()?;
-    let lines = Header::inline_lines(header.len.into());
-    if lines > 1 && waited {
-        link.fetch(lines);
+impl OneRecord for Inline {
+    #[inline]
+    fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused> {
+        Ok(link.send_inline((flags, tag, data), std::slice::from_ref(piece), piece.len())?)
     }
-    Some((header, envelope_of(&header, header.len.into())))
-}
 
-/// [`Inline::place`](Protocol::place) of that message; then its record is done with. Returns the bytes placed.
-#[inline]
-pub fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> usize {
-    let placed = link.inline_payload_to(header, &req.iov, req.cap);
-    link.consume(Header::inline_lines(header.len.into()));
-    placed
+    #[inline]
+    fn at_head(link: &mut Link, waited: bool) -> Option<Header> {
+        let header = link.peek_inline()?;
+        let lines = Header::inline_lines(header.len.into());
+        if lines > 1 && waited {
+            link.fetch(lines);
+        }
+        Some(header)
+    }
+
+    #[inline]
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize> {
+        let placed = link.inline_payload_to(header, &req.iov, req.cap);
+        link.consume(Header::inline_lines(header.len.into()));
+        Some(placed)
+    }
 }
 
 pub(super) fn deliver_held(wire: &mut Wire<'_>, bytes: Vec<u8>, env: Envelope, req: RecvReq) -> Delivery {

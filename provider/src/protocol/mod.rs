@@ -149,9 +149,29 @@ pub trait Protocol {
     fn hold(wire: &mut Wire<'_>, header: &Header, said: &Announced<Self::Body>) -> Result<Held, Corrupt>;
 }
 
+/// A protocol whose messages are one record, as the common case needs it (`endpoint/short.rs`): a message in one piece, and one for which a receive waits. What these do
+/// not take on, [`Protocol`] does.
+pub trait OneRecord {
+    /// Sender: [`Protocol::start`] of a message in one piece, of a length that the protocol has by the table. Returns the position behind it. On `Err` nothing has happened.
+    fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused>;
+
+    /// Receiver: the record at the head of the ring, if it is such a message and all of it is there. `waited`: its reader had nothing to do until it came.
+    fn at_head(link: &mut Link, waited: bool) -> Option<Header>;
+
+    /// Receiver: [`Protocol::place`] of that message; then its record is done with. Returns the bytes placed; on `None` nothing has happened, and
+    /// [`Protocol::announced`] says why.
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize>;
+}
+
+/// What matching needs of a message that is one record.
+#[inline]
+pub fn envelope_at_head(header: &Header) -> Envelope {
+    envelope_of(header, header.len.into())
+}
+
 /// Header flags of a message.
 #[inline]
-fn flags_of(tagged: bool, has_data: bool) -> u8 {
+pub fn flags_of(tagged: bool, has_data: bool) -> u8 {
     (if tagged { flag::TAGGED } else { 0 }) | (if has_data { flag::CQ_DATA } else { 0 })
 }
 

@@ -226,15 +226,26 @@ impl Header {
     /// [`parse`](Self::parse) of an inline message, which is what most records are. `None`: it is another record, or one that no rustmx writes.
     #[inline]
     pub fn parse_inline(words: Words, position: u32, room: u32) -> Option<Header> {
-        /// Kind, position and the flags that are not a message's.
-        const FIXED: u64 = 0xffff & !((MESSAGE as u64) << 4);
+        let header = Self::as_message(words, position, Kind::Inline, MESSAGE)?;
+        let len = usize::from(header.len);
+        (len <= INLINE_MAX && Self::inline_lines(len) <= room).then_some(header)
+    }
+
+    /// The same of a longer message that is one record.
+    #[inline]
+    pub fn parse_eager(words: Words, position: u32, room: u32) -> Option<Header> {
+        Self::as_message(words, position, Kind::Eager, MESSAGE | flag::IN_CELL).filter(|header| header.lines() <= room)
+    }
+
+    /// Words as the header of a record of `kind` at `position`, which has none but these flags. Its length is still to be looked at.
+    #[inline(always)]
+    fn as_message(words: Words, position: u32, kind: Kind, flags: u8) -> Option<Header> {
         let first = words[0];
-        let len = (first >> 16) as u16;
-        let sound = first & FIXED == Kind::Inline as u64 | u64::from(position & 0xff) << 8
-            && usize::from(len) <= INLINE_MAX
-            && Self::inline_lines(usize::from(len)) <= room;
-        let flags = (first >> 4) as u8 & MESSAGE;
-        sound.then_some(Header { kind: Kind::Inline, flags, len, ack: (first >> 32) as u32, tag: words[1], data: words[2] })
+        // Kind, position and the flags that it may not have.
+        let fixed = 0xffff & !(u64::from(flags) << 4);
+        let sound = first & fixed == kind as u64 | u64::from(position & 0xff) << 8;
+        let (flags, len) = ((first >> 4) as u8 & flags, (first >> 16) as u16);
+        sound.then_some(Header { kind, flags, len, ack: (first >> 32) as u32, tag: words[1], data: words[2] })
     }
 
     /// Lines of an inline message of `len` bytes.
@@ -342,13 +353,14 @@ mod tests {
         }
 
         #[test]
-        fn inline_messages_are_parsed_as_the_others(h in header(), spoilt in (0u64..4, 0u32..64), position in any::<u32>(), room in 0u32..6) {
+        fn messages_of_one_record_are_parsed_as_the_others(h in header(), spoilt in (0u64..4, 0u32..64), position in any::<u32>(), room in 0u32..6) {
             let mut words = h.emit(position);
             // As it is, or with a bit of the first word turned.
             words[0] ^= u64::from(spoilt.0 == 0) << spoilt.1;
-            let parsed = Header::parse(words, position, room).ok().filter(|h| h.kind == Kind::Inline);
-            prop_assert_eq!(Header::parse_inline(words, position, room), parsed);
-            if let Some(h) = parsed {
+            let parsed = |kind| Header::parse(words, position, room).ok().filter(|h| h.kind == kind);
+            prop_assert_eq!(Header::parse_eager(words, position, room), parsed(Kind::Eager));
+            prop_assert_eq!(Header::parse_inline(words, position, room), parsed(Kind::Inline));
+            if let Some(h) = parsed(Kind::Inline) {
                 prop_assert_eq!(Header::inline_lines(h.len.into()), h.lines());
             }
         }

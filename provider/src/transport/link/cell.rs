@@ -6,7 +6,7 @@ use super::{Class, Corrupt, Draft, Inbound, Link, NotSent};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
-use crate::shm::cells::Cell;
+use crate::shm::cells::{Cell, Cells};
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
 use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
 
@@ -35,6 +35,46 @@ pub(super) fn goes_early(draft: &Draft<'_>) -> bool {
 }
 
 impl Link {
+    /// [`send`](Self::send) of a message in one piece that is one record.
+    #[inline]
+    pub fn send_eager(&mut self, (flags, tag, data): (u8, u64, u64), piece: &UserSeg) -> Result<u32, NotSent> {
+        let (iov, len) = (std::slice::from_ref(piece), piece.len());
+        if (CELLED..EARLY).contains(&len)
+            && let Some(cell) = self.cells.as_mut().and_then(Cells::take)
+        {
+            let (memory, at, offset) = self.line_for(cell, Class::Envelope)?;
+            memory.fill(at, iov, 0, len);
+            self.name_cell(offset, cell, len);
+            let flags = flags | flag::IN_CELL;
+            return Ok(self.publish(1, Header { kind: Kind::Eager, flags, len: len as u16, ack: 0, tag, data }));
+        }
+        self.send(&Draft { kind: Kind::Eager, flags, tag, data, body: [0; 2], iov, skip: 0, len, bytes: &[] }, Class::Envelope)
+    }
+
+    /// A free line for a record with this cell: where the cell is, and the offset of the line. Without one the cell is ours again.
+    #[inline]
+    fn line_for(&mut self, cell: Cell, class: Class) -> Result<(&SharedMem, usize, usize), NotSent> {
+        let room = self.room_for(1, class);
+        let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
+        match room {
+            Ok(offset) => {
+                let (memory, at) = cells.place(cell);
+                Ok((memory, at, offset))
+            }
+            Err(why) => {
+                cells.put(cell);
+                Err(why)
+            }
+        }
+    }
+
+    /// The record at `offset` says where its payload is, and how much of it is there.
+    #[inline]
+    fn name_cell(&self, offset: usize, cell: Cell, filled: usize) {
+        self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
+        self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Relaxed);
+    }
+
     /// A cell for the payload of a record, if there is one and it may go there.
     #[inline(never)]
     pub(super) fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
@@ -46,16 +86,7 @@ impl Link {
     /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
     #[inline(never)]
     pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
-        let room = self.room_for(1, class);
-        let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
-        let offset = match room {
-            Ok(offset) => offset,
-            Err(why) => {
-                cells.put(cell);
-                return Err(why);
-            }
-        };
-        let (memory, at) = cells.place(cell);
+        let (memory, at, offset) = self.line_for(cell, class)?;
         let early = goes_early(draft);
         match draft.bytes {
             _ if early => {}
@@ -64,8 +95,7 @@ impl Link {
         }
         let filled = if early { 0 } else { draft.len };
         self.put_body(offset, draft);
-        self.ring.word(offset / 8 + CELL_NAME).store(cell.name(), Ordering::Relaxed);
-        self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Relaxed);
+        self.name_cell(offset, cell, filled);
         let header = draft.header();
         let position = self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header });
         if early {

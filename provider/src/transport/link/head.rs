@@ -51,6 +51,23 @@ impl Link {
         Some(header)
     }
 
+    /// The record at the head, validated, if it is an eager message all of which is there. `None`: [`peek`](Self::peek) tells what is there. `waited`: its reader
+    /// had nothing to do until it came; then the first lines of its payload are asked for.
+    #[inline]
+    pub fn peek_eager(&mut self, waited: bool) -> Option<Header> {
+        let rx = &self.inbound.as_ref()?.rx;
+        let header = Header::parse_eager(rx.words(), rx.consumed(), rx.contiguous())?;
+        self.tx.ack(header.ack).ok()?;
+        self.find_cell(&header).ok()?;
+        if !self.is_all_there(&header) {
+            return None;
+        }
+        if waited && let Some((memory, at)) = self.place(&header) {
+            memory.fetch(at, usize::from(header.len).min(AT_ONCE * LINE));
+        }
+        Some(header)
+    }
+
     /// [`payload_to`](Self::payload_to) of an inline message.
     #[inline]
     pub fn inline_payload_to(&self, header: &Header, iov: &[UserSeg], max: usize) -> usize {
