@@ -165,17 +165,18 @@ fn start_longer(
 }
 
 /// How a longer message goes.
-struct Way {
-    pick: Pick,
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub pick: Pick,
     /// As in [`Message`].
-    lent: u32,
+    pub lent: u32,
     timed: bool,
 }
 
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
 /// these depends on whose cache it is in, by what the peer told of the last ones.
-#[inline(never)]
-fn or_lent(
+#[inline]
+pub(super) fn or_lent(
     pick: Pick,
     selection: &Selection,
     door: Option<&mut (dyn Door + 'static)>,
@@ -184,7 +185,23 @@ fn or_lent(
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
     let plain = Way { pick, lent: 0, timed: false };
-    let Some(pick) = selection.choose_lent(len) else { return plain };
+    match selection.choose_lent(len) {
+        Some(pick) => if_lent(pick, plain, selection, door, terms, peer, (iov, len)),
+        None => plain,
+    }
+}
+
+/// The way of a message that goes by `pick` if it can be lent, and else is `plain`.
+#[inline(never)]
+fn if_lent(
+    pick: Pick,
+    plain: Way,
+    selection: &Selection,
+    door: Option<&mut (dyn Door + 'static)>,
+    terms: Terms,
+    peer: &mut Peer,
+    (iov, len): (&[UserSeg], usize),
+) -> Way {
     let lent = lend(door, terms, peer, iov);
     if lent == 0 || !selection.by_habit().contains(&len) {
         return if lent == 0 { plain } else { Way { pick, lent, timed: false } };
@@ -233,18 +250,22 @@ impl Endpoint {
     /// [`Error::Again`] if too many messages wait for room until the peer reads, or a fence must wait; otherwise why this message cannot go to that peer.
     #[inline]
     pub(crate) fn send(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<()> {
-        if self.send_short(out, args) { Ok(()) } else { self.send_as(out, args, None) }
+        match self.send_short(out, args) {
+            Ok(()) => Ok(()),
+            Err(way) => self.send_as(out, args, None, way),
+        }
     }
 
     /// [`send`](Self::send) as deferred work, which is reported by `aside`.
     #[cold]
     pub(crate) fn send_aside(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Aside) -> Result<()> {
         self.report.expect_asides();
-        self.send_as(out, args, Some(aside))
+        self.send_as(out, args, Some(aside), None)
     }
 
+    /// `way`: that of a longer message, if it is known already.
     #[inline(never)]
-    fn send_as(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Option<Aside>) -> Result<()> {
+    fn send_as(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Option<Aside>, way: Option<Way>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let len = total_len(args.iov);
         if len > INJECT_MAX && (args.inject || flags.contains(OpFlags::INJECT)) {
@@ -286,7 +307,7 @@ impl Endpoint {
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            let way = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, len));
+            let way = way.unwrap_or_else(|| or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, len)));
             (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };

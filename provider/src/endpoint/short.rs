@@ -5,51 +5,57 @@
 //! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
 
 use super::arrive::{BUDGET, tell_acknowledged};
+use super::peers::Landing;
 use super::recv::Wanted;
-use super::send::{SendArgs, level};
+use super::send::{SendArgs, Way, level, or_lent};
 use super::{Endpoint, Out, table};
-use crate::protocol::{OneRecord, eager::Eager, envelope_at_head, flags_of, inline::Inline};
+use crate::mem::user::total_len;
+use crate::protocol::{Announced, OneRecord, Taken, eager::Eager, envelope_at_head, flags_of, inline::Inline};
 use crate::request::{SendReq, Special};
 use crate::transport::Reach;
 use crate::types::{CompFlags, Level, OpFlags, PeerId};
 
 impl Endpoint {
-    /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. Returns whether it did; if not, nothing
-    /// has happened.
+    /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. If not, nothing has happened, but its way may be known.
     #[inline(always)]
-    pub(super) fn send_short(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> bool {
+    pub(super) fn send_short(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<(), Option<Way>> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
-        let (Some(av), [one]) = (&self.av, args.iov) else { return false };
-        let Some(id) = self.peers.known_route(av, args.to) else { return false };
-        match table(&self.selection, &self.far, self.peers.get(id)).inline_row(one.len()) {
-            Some(row) => self.send_record::<Inline>(out, args, flags, id, row),
+        let (Some(av), [one]) = (&self.av, args.iov) else { return Err(None) };
+        let id = self.peers.known_route(av, args.to).ok_or(None)?;
+        let peer = self.peers.get_mut(id);
+        if flags.contains(OpFlags::FENCE) || level(flags) == Level::Delivery || !peer.takes_at_once() {
+            return Err(None);
+        }
+        match table(&self.selection, &self.far, peer).inline_row(one.len()) {
+            Some(row) if self.send_record::<Inline>(out, args, flags, id, row) => Ok(()),
+            Some(_) => Err(None),
             None => self.send_longer(out, args, flags, id),
         }
     }
 
     /// [`send_short`](Self::send_short) of a message that is longer and still one record, out of the way of those that count nanoseconds.
     #[inline(never)]
-    fn send_longer(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, flags: OpFlags, id: PeerId) -> bool {
-        let [one] = args.iov else { return false };
+    fn send_longer(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, flags: OpFlags, id: PeerId) -> Result<(), Option<Way>> {
+        let len = total_len(args.iov);
+        let peer = self.peers.get_mut(id);
+        let table = table(&self.selection, &self.far, peer);
+        let eager = table.choose_eager(len).ok_or(None)?;
         // A buffer that is the caller's again when the call returns is too short for this way.
         if args.inject || flags.contains(OpFlags::INJECT) {
-            return false;
+            return Err(None);
         }
-        match table(&self.selection, &self.far, self.peers.get(id)).eager_row(one.len()) {
-            Some(row) => self.send_record::<Eager>(out, args, flags, id, row),
-            None => false,
+        let way = or_lent(eager, table, self.door.as_deref_mut(), self.terms, peer, (args.iov, len));
+        if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
+            return Err(Some(way));
         }
+        self.peers.get_mut(id).tally.count_unlent(eager.proto, len);
+        Ok(())
     }
 
     #[inline(always)]
     fn send_record<P: OneRecord>(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, flags: OpFlags, id: PeerId, row: u8) -> bool {
-        let [one] = args.iov else { return false };
         let peer = self.peers.get_mut(id);
-        let level = level(flags);
-        if flags.contains(OpFlags::FENCE) || level == Level::Delivery || !peer.takes_at_once() {
-            return false;
-        }
-        let Some(link) = &mut peer.link else { return false };
+        let (Some(link), [one]) = (&mut peer.link, args.iov) else { return false };
         let said = flags_of(args.tagged, args.data.is_some());
         if P::send(link, said, args.tag, args.data.unwrap_or(0), one).is_err() {
             return false;
@@ -57,7 +63,7 @@ impl Endpoint {
         peer.tally.count(row, one.len());
         let req = SendReq {
             ctx: args.ctx,
-            level,
+            level: level(flags),
             report: !args.inject && self.report.wants_send(flags),
             special: Special::quiet(args.inject),
             flags: CompFlags::SEND | if args.tagged { CompFlags::TAGGED } else { CompFlags::MSG },
@@ -105,12 +111,19 @@ impl Endpoint {
             }
             let books = &mut self.books;
             let posted = if env.tagged { &mut books.tagged.posted } else { &mut books.untagged.posted };
+            let mut begun = false;
             let served = posted.serve_oldest(env.tag, peer.canonical, |wanted| {
                 let Wanted::Once(req) = wanted else { return false };
-                let Some(placed) = P::place_at_head(link, &header, req) else { return false };
-                self.report.received(out, req, &env, placed, src, CompFlags::empty());
-                true
+                match P::place_at_head(link, &header, req) {
+                    Taken::Whole(placed) => self.report.received(out, req, &env, placed, src, CompFlags::empty()),
+                    Taken::Begun => begun = true,
+                    Taken::Not => return false,
+                }
+                !begun
             });
+            if begun && let Some(Wanted::Once(req)) = posted.take_oldest() {
+                peer.landing = Some(Landing::Eager { req, said: Announced { env, body: () }, header });
+            }
             if !served {
                 break;
             }

@@ -161,6 +161,12 @@ impl<T> Posted<T> {
         done
     }
 
+    /// Removes the oldest receive of all.
+    pub fn take_oldest(&mut self) -> Option<T> {
+        let id = self.queue.first().map(|(id, _)| PostId(id))?;
+        self.remove(id)
+    }
+
     #[inline(never)]
     fn find_further(&mut self, tag: u64, src: PeerId) -> Option<PostId> {
         if self.index.live {

@@ -9,7 +9,7 @@
 //! whose envelope needs no window.
 
 use super::{
-    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held, place_whole,
 };
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
@@ -80,13 +80,18 @@ impl OneRecord for Eager {
     }
 
     #[inline]
-    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize> {
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Taken {
         let len = usize::from(header.len);
-        link.take(len).ok()?;
+        if link.take(len).is_err() {
+            return Taken::Not;
+        }
+        if !link.is_all_there(header) && !link.follow(header, &req.iov, 0, req.cap) {
+            return Taken::Begun;
+        }
         link.release(len);
         let placed = link.payload_to(header, &req.iov, 0, req.cap);
         link.consume(header.lines());
-        Some(placed)
+        Taken::Whole(placed)
     }
 }
 

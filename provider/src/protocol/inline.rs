@@ -8,7 +8,7 @@
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
 use super::{
-    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held, place_whole,
 };
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
@@ -64,10 +64,10 @@ impl OneRecord for Inline {
     }
 
     #[inline]
-    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize> {
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Taken {
         let placed = link.inline_payload_to(header, &req.iov, req.cap);
         link.consume(Header::inline_lines(header.len.into()));
-        Some(placed)
+        Taken::Whole(placed)
     }
 }
 

@@ -155,12 +155,22 @@ pub trait OneRecord {
     /// Sender: [`Protocol::start`] of a message in one piece, of a length that the protocol has by the table. Returns the position behind it. On `Err` nothing has happened.
     fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused>;
 
-    /// Receiver: the record at the head of the ring, if it is such a message and all of it is there. `waited`: its reader had nothing to do until it came.
+    /// Receiver: the record at the head of the ring, if it is such a message. `waited`: its reader had nothing to do until it came.
     fn at_head(link: &mut Link, waited: bool) -> Option<Header>;
 
-    /// Receiver: [`Protocol::place`] of that message; then its record is done with. Returns the bytes placed; on `None` nothing has happened, and
-    /// [`Protocol::announced`] says why.
-    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Option<usize>;
+    /// Receiver: [`Protocol::place`] of that message.
+    fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Taken;
+}
+
+/// What became of the message at the head of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// So many bytes are in their place, and the record is done with.
+    Whole(usize),
+    /// Its sender still writes it. What is there is in its place, and the rest will follow ([`Link::follow`]).
+    Begun,
+    /// Nothing has happened, and [`Protocol::announced`] says why.
+    Not,
 }
 
 /// What matching needs of a message that is one record.

@@ -148,7 +148,7 @@ pub struct Worth {
 pub struct Selection {
     /// Shorter messages go inline by the first row: one comparison for those that count nanoseconds. 0 if they do not.
     inline_below: usize,
-    /// Shorter messages that are not so short go eagerly, by the second row, wherever they lie. 0 if they do not.
+    /// Shorter messages that are not so short go eagerly, by the second row. 0 if they do not.
     eager_below: usize,
     /// Shorter messages are not looked for in lent memory.
     lent_from: usize,
@@ -213,7 +213,7 @@ impl Selection {
         let inline_below = rows.first().filter(|r| r.proto == ProtoId::Inline).map_or(0, |r| r.up_to + 1);
         let plain = rows.iter().filter(|r| !r.lent).count();
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
-        let eager_below = rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| lent_from.min(r.up_to + 1));
+        let eager_below = rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| r.up_to + 1);
         let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
         let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
         Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, deeds: Deeds::new(config, peers) }
@@ -250,10 +250,10 @@ impl Selection {
         (len < self.inline_below).then_some(0)
     }
 
-    /// The row for a message of `len` bytes, longer than those of [`inline_row`](Self::inline_row), if it goes eagerly as the next sizes do, wherever it lies.
+    /// What [`choose`](Self::choose) says of a message of `len` bytes, longer than those of [`inline_row`](Self::inline_row), if it goes eagerly as the next sizes do.
     #[inline]
-    pub fn eager_row(&self, len: usize) -> Option<u8> {
-        (len < self.eager_below).then_some(1)
+    pub fn choose_eager(&self, len: usize) -> Option<Pick> {
+        (len < self.eager_below).then_some(Pick { row: 1, proto: ProtoId::Eager, turned: false })
     }
 
     /// The protocol for a message of `len` bytes if it lies in memory that was lent to the receiver; `None`: as any other.

@@ -160,7 +160,7 @@ impl Link {
 
     /// Payload bytes of the record at the head that are there.
     #[inline]
-    fn there(&self, header: &Header) -> usize {
+    pub(super) fn there(&self, header: &Header) -> usize {
         let len = usize::from(header.len);
         match &self.inbound {
             Some(inbound) if header.is_in_cell() => {

@@ -51,19 +51,17 @@ impl Link {
         Some(header)
     }
 
-    /// The record at the head, validated, if it is an eager message all of which is there. `None`: [`peek`](Self::peek) tells what is there. `waited`: its reader
-    /// had nothing to do until it came; then the first lines of its payload are asked for.
+    /// The record at the head, validated, if it is an eager message. `None`: [`peek`](Self::peek) tells what is there. `waited`: its reader had nothing to do until it
+    /// came; then the first lines of its payload are asked for.
     #[inline]
     pub fn peek_eager(&mut self, waited: bool) -> Option<Header> {
         let rx = &self.inbound.as_ref()?.rx;
         let header = Header::parse_eager(rx.words(), rx.consumed(), rx.contiguous())?;
         self.tx.ack(header.ack).ok()?;
         self.find_cell(&header).ok()?;
-        if !self.is_all_there(&header) {
-            return None;
-        }
         if waited && let Some((memory, at)) = self.place(&header) {
-            memory.fetch(at, usize::from(header.len).min(AT_ONCE * LINE));
+            // Others would be taken from who writes them.
+            memory.fetch(at, self.there(&header).min(AT_ONCE * LINE));
         }
         Some(header)
     }
