@@ -34,6 +34,7 @@ mod history;
 mod lend;
 mod peers;
 mod plan;
+mod private;
 mod progress;
 mod recv;
 mod report;
@@ -81,6 +82,7 @@ use crowd::Crowd;
 pub(crate) use crowd::Yields;
 use lend::Terms;
 use peers::{Peer, Peers};
+use private::Private;
 use report::Reporter;
 use shared::Member;
 use std::collections::VecDeque;
@@ -196,6 +198,7 @@ pub struct Endpoint {
     uses: Arc<AtomicU64>,
     profiles: Arc<Profiles>,
     terms: Terms,
+    private: Private,
     peers: Peers,
     books: Books,
     /// Bound to a shared receive context, whose books it works with while they are lent.
@@ -220,6 +223,7 @@ impl Endpoint {
             far: network::tables(&config, profiles.standing(&config, &log)),
             profiles,
             terms: Terms::of(&config),
+            private: Private::default(),
             report: Reporter::new(attr.source, index),
             attr,
             config,

@@ -111,9 +111,10 @@ impl Endpoint {
     fn drain_hot(&mut self, out: &mut Out<'_>) -> usize {
         let (mut work, mut i) = (0, 0);
         while let Some(watch) = self.poll.hot.get(i) {
-            if watch.word.get().load(Ordering::Relaxed) != 0 {
+            let word = watch.word.get().load(Ordering::Relaxed);
+            if word != 0 {
                 let id = watch.id;
-                work += match self.take_short(out, i) {
+                work += match self.take_short(out, i, word) {
                     0 => self.drain(out, id),
                     taken => taken,
                 };

@@ -4,6 +4,7 @@
 use super::crowd::{Crowd, Yields};
 use super::lend::{Terms, ToPeer};
 use super::peers::{Contact, Peer, gone};
+use super::private::Private;
 use super::rma::target;
 use super::tally::{Tallies, Unlent, Why};
 use super::{Endpoint, Out, table};
@@ -173,20 +174,26 @@ pub(super) struct Way {
     timed: bool,
 }
 
+/// What an endpoint lends with.
+pub(super) struct Lends<'a> {
+    pub terms: Terms,
+    pub door: Option<&'a mut (dyn Door + 'static)>,
+    pub private: &'a mut Private,
+}
+
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
 /// these depends on whose cache it is in, by what the peer told of the last ones.
 #[inline]
 pub(super) fn or_lent(
     pick: Pick,
     selection: &Selection,
-    door: Option<&mut (dyn Door + 'static)>,
-    terms: Terms,
+    lends: Lends<'_>,
     peer: &mut Peer,
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
     let plain = Way { pick, lent: 0, timed: false };
     match selection.choose_lent(len) {
-        Some(pick) => if_lent(pick, plain, selection, door, terms, peer, (iov, len)),
+        Some(pick) => if_lent(pick, plain, selection, lends, peer, (iov, len)),
         None => plain,
     }
 }
@@ -197,12 +204,11 @@ fn if_lent(
     pick: Pick,
     plain: Way,
     selection: &Selection,
-    door: Option<&mut (dyn Door + 'static)>,
-    terms: Terms,
+    lends: Lends<'_>,
     peer: &mut Peer,
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
-    let lent = lend(door, terms, peer, iov);
+    let lent = lend(lends, peer, iov);
     if lent == 0 || !selection.by_habit().contains(&len) {
         return if lent == 0 { plain } else { Way { pick, lent, timed: false } };
     }
@@ -216,14 +222,16 @@ fn if_lent(
 }
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
-#[inline(never)]
-fn lend(door: Option<&mut (dyn Door + 'static)>, terms: Terms, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
+fn lend(Lends { terms, door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
     let found = if !peer.copies.takes_loans() {
         Err(Unlent::Peer)
     } else if !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
         Err(Unlent::Early)
     } else {
-        ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
+        match iov {
+            [one] => private.or_ask(one.address(), || ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)),
+            _ => ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false),
+        }
     };
     peer.tally.note_unlent(found.err());
     found.unwrap_or(0)
@@ -307,7 +315,8 @@ impl Endpoint {
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            let way = way.unwrap_or_else(|| or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, len)));
+            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
+            let way = way.unwrap_or_else(|| or_lent(pick, table, lends, peer, (msg.iov, len)));
             (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
@@ -388,7 +397,8 @@ impl Endpoint {
             // A payload of its own is that of a call that gave its buffer back.
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
-                let way = or_lent(pick, table, self.door.as_deref_mut(), self.terms, peer, (msg.iov, msg.len));
+                let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
+                let way = or_lent(pick, table, lends, peer, (msg.iov, msg.len));
                 (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
             }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };

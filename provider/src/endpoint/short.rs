@@ -7,13 +7,14 @@
 use super::arrive::{BUDGET, tell_acknowledged};
 use super::peers::Landing;
 use super::recv::Wanted;
-use super::send::{SendArgs, Way, level, or_lent};
+use super::send::{Lends, SendArgs, Way, level, or_lent};
 use super::{Endpoint, Out, table};
 use crate::mem::user::total_len;
 use crate::protocol::{Announced, OneRecord, Taken, eager::Eager, envelope_at_head, flags_of, inline::Inline};
 use crate::request::{SendReq, Special};
 use crate::transport::Reach;
 use crate::types::{CompFlags, Level, OpFlags, PeerId};
+use crate::wire::header::{Header, Kind};
 
 impl Endpoint {
     /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. If not, nothing has happened, but its way may be known.
@@ -44,7 +45,8 @@ impl Endpoint {
         if args.inject || flags.contains(OpFlags::INJECT) {
             return Err(None);
         }
-        let way = or_lent(eager, table, self.door.as_deref_mut(), self.terms, peer, (args.iov, len));
+        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
+        let way = or_lent(eager, table, lends, peer, (args.iov, len));
         if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
             return Err(Some(way));
         }
@@ -73,12 +75,10 @@ impl Endpoint {
     }
 
     /// Takes short messages out of the hot ring `at`, as long as each is one for which the oldest receive waits, and the ring's turn is not over. Returns how many.
+    /// `word`: the first one at the head, which says of which kind to try.
     #[inline]
-    pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize) -> usize {
-        match self.take_records::<Inline>(out, at) {
-            0 => self.take_longer(out, at),
-            taken => taken,
-        }
+    pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize, word: u64) -> usize {
+        if Header::may_be(word, Kind::Eager) { self.take_longer(out, at) } else { self.take_records::<Inline>(out, at) }
     }
 
     /// [`take_short`](Self::take_short) of messages that are longer and still one record each.

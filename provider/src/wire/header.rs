@@ -223,6 +223,12 @@ impl Header {
         if sound { Ok(header) } else { Err(BadHeader) }
     }
 
+    /// Whether the first word of a record says that it is of this kind. For a guess: nothing is validated.
+    #[inline]
+    pub fn may_be(word: u64, kind: Kind) -> bool {
+        word & 0xf == kind as u64
+    }
+
     /// [`parse`](Self::parse) of an inline message, which is what most records are. `None`: it is another record, or one that no rustmx writes.
     #[inline]
     pub fn parse_inline(words: Words, position: u32, room: u32) -> Option<Header> {
