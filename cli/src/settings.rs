@@ -42,13 +42,17 @@ pub(crate) struct Found {
 type Tried = (&'static Param, &'static [&'static str]);
 
 /// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, asking for
-/// them ahead of those of middle length, the length of fragments of long ones.
-const STAGES: [Stage; 3] = [
+/// them ahead and how they are copied of those of middle length, the length of fragments of long ones.
+const STAGES: [Stage; 4] = [
     Stage {
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
     },
-    Stage { values: &[("read_ahead", &["no", "yes"])], sizes: &[4 << 10, 8 << 10, 16 << 10, 32 << 10] },
+    Stage { values: &[("record_copy", &["memcpy", "ahead", "vectors"])], sizes: &[4 << 10, 8 << 10, 16 << 10, 32 << 10] },
+    Stage {
+        values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "8"])],
+        sizes: &[8 << 10, 16 << 10, 32 << 10],
+    },
     Stage { values: &[("fragment", &["8k", "16k", "32k"])], sizes: &[64 << 10, 256 << 10, 1 << 20] },
 ];
 
@@ -241,7 +245,14 @@ mod tests {
         found.fix(&config);
         assert_eq!(
             found.all,
-            ["FI_RUSTMX_FRAGMENT=8k", "FI_RUSTMX_FETCH_AHEAD=600", "FI_RUSTMX_RINGS=taken", "FI_RUSTMX_READ_AHEAD=no"]
+            [
+                "FI_RUSTMX_FRAGMENT=8k",
+                "FI_RUSTMX_FETCH_AHEAD=600",
+                "FI_RUSTMX_RINGS=taken",
+                "FI_RUSTMX_RECORD_COPY=memcpy",
+                "FI_RUSTMX_ANNOUNCE_MIN=8k",
+                "FI_RUSTMX_ANNOUNCE_PIECES=8"
+            ]
         );
         parameter("rings").expect("known").parse_into(&mut config, "sealed").expect("a word");
         assert!(!found.applied(&config).opens_rings());

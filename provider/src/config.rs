@@ -135,8 +135,12 @@ table! {
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
         rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen4: 2;
-        /// Whether who copies 2 KiB or more that a process of this host has just written asks for its lines well before it comes to them: the prefetchers of some processors ask for too few at a time.
-        read_ahead: Kind::Bool, 0, 0, 1, zen4: 1;
+        /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time; vectors: by loads and stores of whole lines, where the processor has them (AVX-512).
+        record_copy: Kind::Choice(&["memcpy", "ahead", "vectors"]), 0, 0, 2, zen: 2, zen4: 1;
+        /// Shortest payload in common memory that is announced before it is there, if its message is no longer than 64 KiB: its reader finds out where it belongs meanwhile, and copies behind its writer.
+        announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, zen: 16 << 10, zen4: 8 << 10;
+        /// Most pieces in which such a payload comes, of 4 KiB or more each: after each of them its reader is told.
+        announce_pieces: Kind::Count, 8, 1, 64, zen: 2, zen4: 8;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
         eager_window: Kind::Bytes, 128 << 10, 16 << 10, 1 << 30;
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
@@ -197,7 +201,7 @@ table! {
         encrypt: Kind::Bool, 0, 0, 1;
         /// Whether an endpoint that has no such key is refused where other hosts could reach it.
         require_key: Kind::Bool, 0, 0, 1;
-        /// How messages in mapped memory are copied: plain: by memcpy; streaming: those of 64 KiB or more are written past the caches; auto: as was measured to pay, by memcpy or as FI_RUSTMX_READ_AHEAD says.
+        /// How messages in mapped memory are copied: plain: by memcpy; streaming: those of 64 KiB or more are written past the caches; auto: as was measured to pay, by memcpy or as FI_RUSTMX_RECORD_COPY says.
         copy: Kind::Choice(&["auto", "plain", "streaming"]), 0, 0, 2;
         /// Whether a thread of each process helps to copy what it receives while it computes: auto: where ranks are fewer than the cores they share (their other threads are not counted).
         copy_thread: Kind::Choice(&["never", "auto", "always"]), 0, 0, 2;

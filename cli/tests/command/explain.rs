@@ -2,6 +2,7 @@
 
 use super::{cores, heap, run, rustmx};
 use rustmx::config::processor::Processor;
+use rustmx::mem::engine::Engine;
 use rustmx::sys::processor::here;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -138,13 +139,17 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         let engines = all["engines"].as_array().expect("engines");
         engines.iter().find(|e| e["engine"] == name).unwrap_or_else(|| panic!("no {name}: {engines:?}")).clone()
     };
-    assert_eq!(all["engines"].as_array().map(Vec::len), Some(3));
+    assert_eq!(all["engines"].as_array().map(Vec::len), Some(4));
     assert!(["streaming stores", "helper thread"].iter().all(|name| engine(&all, name)["on"] == false), "{}", all["engines"]);
     // That one depends on the processor.
-    for (value, on) in [("yes", rustmx::mem::engine::Engine::asks_ahead()), ("no", false)] {
-        let ahead = engine(&explained(&[("FI_RUSTMX_READ_AHEAD", value)]), "lines asked for ahead");
-        assert_eq!(ahead["on"], on, "{ahead}");
-        assert!(ahead["why"].as_str().is_some_and(|why| why.contains(&format!("FI_RUSTMX_READ_AHEAD={value}"))), "{ahead}");
+    for (value, name, on) in [
+        ("ahead", "lines asked for ahead", Engine::asks_ahead()),
+        ("vectors", "vectors of a line", Engine::has_vectors()),
+        ("memcpy", "vectors of a line", false),
+    ] {
+        let this = engine(&explained(&[("FI_RUSTMX_RECORD_COPY", value)]), name);
+        assert_eq!(this["on"], on, "{this}");
+        assert!(this["why"].as_str().is_some_and(|why| why.contains(&format!("FI_RUSTMX_RECORD_COPY={value}"))), "{this}");
     }
     let other = explained(&[("FI_RUSTMX_TCP", "0"), ("FI_RUSTMX_COPY_THREAD", "always"), ("FI_RUSTMX_LEND", "never")]);
     assert_eq!(other["network"]["addresses"], Value::Array(Vec::new()));

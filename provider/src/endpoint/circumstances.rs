@@ -218,13 +218,14 @@ impl Endpoint {
     /// All that there is to tell. `far`: there were peers on other hosts.
     pub(super) fn circumstances(&self, far: bool) -> Vec<Circumstance> {
         let stats = self.stats();
-        let [ahead, stores, helper] = engines::uses(&self.config, Some(self.crowd.has_room()));
+        let [ahead, vectors, stores, helper] = engines::uses(&self.config, Some(self.crowd.has_room()));
         let (on, says) = lending(&self.config);
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
         let kept = self.what_is_kept(&stats);
+        let (past_caches, helped) = (Some(stats.past_caches), Some(stats.helped));
         let mut all =
-            vec![engine(ahead, None), engine(stores, Some(stats.past_caches)), engine(helper, Some(stats.helped)), lends, kept];
+            vec![engine(ahead, None), engine(vectors, None), engine(stores, past_caches), engine(helper, helped), lends, kept];
         let listening = self.door.as_ref().map_or(0, |door| door.listening());
         let shared = match listening {
             0 | 1 => String::new(),

@@ -13,13 +13,13 @@ use super::{Endpoint, Out};
 use crate::error::{Error, Result};
 use crate::peer::name::{Name, Service};
 use crate::protocol::single::{Engines, Worth};
-use crate::select::engines::{reads_by, reads_lent_by, stream_from};
+use crate::select::engines::{lent_by, records_by, stream_from};
 use crate::select::habit::Habits;
 use crate::select::network::link_name;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::{host, links};
-use crate::transport::link::Link;
+use crate::transport::link::{Announce, Link};
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
@@ -121,13 +121,15 @@ impl Endpoint {
             self.log.warn(|| format!("no memory for a ring to a peer ({bytes} bytes): {e}"));
             Error::NoResources
         })?;
+        let announce = Announce { min: self.config.announce_min as usize, pieces: self.config.announce_pieces as usize };
         let peer = self.peers.get_mut(id);
         peer.segment = Some(handed);
         peer.link = Some(match reach {
             Reach::Host => Link::new(mem, self.config.eager_window)
                 .fetching_ahead(self.config.fetch_ahead as u32)
                 .taking(self.config.takes_lines())
-                .reading_by(reads_by(&self.config)),
+                .copying_by(records_by(&self.config))
+                .announcing(announce),
             Reach::Network => Link::new(mem, self.config.tcp_window).far(),
         });
         Ok(())
@@ -400,7 +402,7 @@ impl Endpoint {
         let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
         peer.copies.set_clock(self.clock.clone(), worth);
         peer.copies.count_uses_by(self.uses.clone());
-        peer.copies.copy_by(Engines::new(reads_lent_by(&self.config), stream_from(&self.config)));
+        peer.copies.copy_by(Engines::new(lent_by(&self.config), stream_from(&self.config)));
         if self.config.cma == 0 {
             peer.copies.allow_kernel();
         }

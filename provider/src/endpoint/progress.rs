@@ -9,6 +9,7 @@ use crate::shm::bell::SLOTS;
 use crate::sys::host;
 use crate::transport::Event;
 use crate::types::PeerId;
+use crate::wire::header::{Header, Kind};
 
 /// Turns between looks at the clock, if they are quick ones, and if they are not: a yield can take milliseconds.
 const CLOCK_EVERY: (u64, u64) = (64, 16);
@@ -114,7 +115,9 @@ impl Endpoint {
             let word = watch.word.get().load(Ordering::Relaxed);
             if word != 0 {
                 let id = watch.id;
-                work += match self.take_short(out, i, word) {
+                // Nothing is lost if that guess is wrong.
+                let longer = Header::may_be(word, Kind::Eager);
+                work += match if longer { self.take_longer(out, i) } else { self.take_short(out, i) } {
                     0 => self.drain(out, id),
                     taken => taken,
                 };

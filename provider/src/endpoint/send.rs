@@ -229,7 +229,8 @@ fn lend(Lends { terms, door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserS
         Err(Unlent::Early)
     } else {
         match iov {
-            [one] => private.or_ask(one.address(), || ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)),
+            [one] => private
+                .or_ask(one.address(), || ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)),
             _ => ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false),
         }
     };

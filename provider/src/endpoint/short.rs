@@ -10,11 +10,10 @@ use super::recv::Wanted;
 use super::send::{Lends, SendArgs, Way, level, or_lent};
 use super::{Endpoint, Out, table};
 use crate::mem::user::total_len;
-use crate::protocol::{Announced, OneRecord, Taken, eager::Eager, envelope_at_head, flags_of, inline::Inline};
+use crate::protocol::{Announced, OneRecord, Taken, eager::Eager, flags_of, inline::Inline};
 use crate::request::{SendReq, Special};
 use crate::transport::Reach;
 use crate::types::{CompFlags, Level, OpFlags, PeerId};
-use crate::wire::header::{Header, Kind};
 
 impl Endpoint {
     /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. If not, nothing has happened, but its way may be known.
@@ -75,15 +74,14 @@ impl Endpoint {
     }
 
     /// Takes short messages out of the hot ring `at`, as long as each is one for which the oldest receive waits, and the ring's turn is not over. Returns how many.
-    /// `word`: the first one at the head, which says of which kind to try.
     #[inline]
-    pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize, word: u64) -> usize {
-        if Header::may_be(word, Kind::Eager) { self.take_longer(out, at) } else { self.take_records::<Inline>(out, at) }
+    pub(super) fn take_short(&mut self, out: &mut Out<'_>, at: usize) -> usize {
+        self.take_records::<Inline>(out, at)
     }
 
     /// [`take_short`](Self::take_short) of messages that are longer and still one record each.
     #[inline(never)]
-    fn take_longer(&mut self, out: &mut Out<'_>, at: usize) -> usize {
+    pub(super) fn take_longer(&mut self, out: &mut Out<'_>, at: usize) -> usize {
         self.take_records::<Eager>(out, at)
     }
 
@@ -104,8 +102,7 @@ impl Endpoint {
         let Some(link) = &mut peer.link else { return 0 };
         let mut taken = 0;
         while taken < budget {
-            let Some(header) = P::at_head(link, waited) else { break };
-            let env = envelope_at_head(&header);
+            let Some((header, env)) = P::at_head(link, waited) else { break };
             if !peer.await_ack.is_empty() {
                 tell_acknowledged(&self.report, out, &mut peer.await_ack, link);
             }
@@ -115,13 +112,18 @@ impl Endpoint {
             let served = posted.serve_oldest(env.tag, peer.canonical, |wanted| {
                 let Wanted::Once(req) = wanted else { return false };
                 match P::place_at_head(link, &header, req) {
-                    Taken::Whole(placed) => self.report.received(out, req, &env, placed, src, CompFlags::empty()),
-                    Taken::Begun => begun = true,
-                    Taken::Not => return false,
+                    Taken::Whole(placed) => {
+                        self.report.received(out, req, &env, placed, src, CompFlags::empty());
+                        true
+                    }
+                    Taken::Begun => {
+                        begun = true;
+                        false
+                    }
+                    Taken::Not => false,
                 }
-                !begun
             });
-            if begun && let Some(Wanted::Once(req)) = posted.take_oldest() {
+            if P::BEGINS && begun && let Some(Wanted::Once(req)) = posted.take_oldest() {
                 peer.landing = Some(Landing::Eager { req, said: Announced { env, body: () }, header });
             }
             if !served {

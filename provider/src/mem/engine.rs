@@ -1,8 +1,9 @@
-//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), or by stores that go past the caches
-//! (*streaming*, *non-temporal*).
+//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), by loads and stores of whole lines (*vectors*), or by
+//! stores that go past the caches (*streaming*, *non-temporal*).
 //!
 //! A core that reads what another one has just written waits for each line. Its own prefetchers ask for the next ones, on some processors for fewer than can be under
-//! way at once: requests into the second-level cache are then quicker.
+//! way at once: requests into the second-level cache are then quicker. On others it is the number of loads and stores under way that is short, and one of each for a
+//! line is quicker.
 //!
 //! Streaming stores do not read a line before they write it, and leave the caches to others; what was written must then be fetched from
 //! memory by whoever reads it. Whether that pays is the chooser's question (`docs/adr/0018-copy-engines.md`); here it is only done right.
@@ -21,6 +22,9 @@ pub enum Engine {
     Plain,
     /// With lines asked for ahead, where the machine can do that (x86-64 with AVX) and the copy is long enough, else plain. For what is in another core's cache.
     Ahead,
+    /// By vectors of a line each, where the machine has them (x86-64 with AVX-512) and the copy is long enough, else plain. For what is in another core's cache, and for what goes into
+    /// lines that another core has.
+    Vectors,
     /// Past the caches where the machine can do that (x86-64), else plain.
     Streaming,
 }
@@ -35,9 +39,46 @@ impl Engine {
         false
     }
 
+    /// The same of [`Vectors`](Engine::Vectors).
+    #[inline]
+    pub fn has_vectors() -> bool {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return std::arch::is_x86_feature_detected!("avx512f");
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        false
+    }
+
     /// The same for what this core has written itself: nothing is to be asked for.
     pub fn for_own(self) -> Engine {
         if self == Engine::Ahead { Engine::Plain } else { self }
+    }
+
+    /// The same for what comes by way of a ring, whose lines go round.
+    #[inline]
+    pub fn for_ring(self) -> Engine {
+        if self == Engine::Vectors { Engine::Plain } else { self }
+    }
+
+    /// The same for a part of a message of so many bytes: longer ones are better copied by `memcpy`.
+    #[inline]
+    pub fn for_message(self, total: usize) -> Engine {
+        let below = match self {
+            Engine::Ahead => AHEAD_BELOW,
+            Engine::Vectors => VECTORS_BELOW,
+            _ => usize::MAX,
+        };
+        if total < below { self } else { Engine::Plain }
+    }
+
+    /// Bytes of the shortest copy that is another one than `memcpy`.
+    #[inline]
+    pub fn from(self) -> usize {
+        match self {
+            Engine::Plain => usize::MAX,
+            Engine::Ahead => AHEAD_FROM,
+            Engine::Vectors => VECTORS_FROM,
+            Engine::Streaming => 0,
+        }
     }
 
     /// Of `n` bytes that it copied, those that went past the caches.
@@ -57,6 +98,8 @@ impl Engine {
             // SAFETY: as above.
             Engine::Ahead => unsafe { read_ahead(src, dst, n) },
             // SAFETY: as above.
+            Engine::Vectors => unsafe { by_vectors(src, dst, n) },
+            // SAFETY: as above.
             Engine::Streaming => unsafe { stream(src, dst, n) },
         }
     }
@@ -64,6 +107,13 @@ impl Engine {
 
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
 pub const AHEAD_FROM: usize = 2 << 10;
+
+/// Bytes of the shortest copy by vectors: to find out which one is meant takes as long as they save of a shorter one.
+pub const VECTORS_FROM: usize = 1 << 10;
+
+/// Bytes of the shortest message that is not copied by vectors: where it goes does not lie in the nearest cache as a whole any more, and the `memcpy` of these processors
+/// (`rep movsb`) does not fetch lines that it overwrites.
+pub const VECTORS_BELOW: usize = 32 << 10;
 
 /// Lines are asked for so many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
 pub const AHEAD: usize = 2 << 10;
@@ -121,6 +171,44 @@ unsafe fn read_ahead_avx(src: *const u8, dst: *mut u8, n: usize) {
 
 /// # Safety
 /// As `copy_nonoverlapping`.
+#[inline]
+unsafe fn by_vectors(src: *const u8, dst: *mut u8, n: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if n >= VECTORS_FROM && Engine::has_vectors() {
+        // SAFETY: our contract is the same, and there is AVX-512.
+        unsafe { by_vectors_of_512(src, dst, n) };
+        return;
+    }
+    // SAFETY: our contract is the same.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`; the processor must have AVX-512.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx512f")]
+#[inline(never)]
+unsafe fn by_vectors_of_512(src: *const u8, dst: *mut u8, n: usize) {
+    use core::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_storeu_si512};
+    /// Bytes of four lines, copied in one go.
+    const FOUR: usize = 256;
+    let fours = n / FOUR * FOUR;
+    // SAFETY: all loads and stores are at offsets below `fours` <= n, inside src..src+n and dst..dst+n, which do not overlap (our contract); they need no alignment.
+    // The caller has seen that there is AVX-512.
+    unsafe {
+        for at in (0..fours).step_by(FOUR) {
+            let (from, to) = (src.add(at).cast::<__m512i>(), dst.add(at).cast::<__m512i>());
+            let parts = [0, 1, 2, 3].map(|i| _mm512_loadu_si512(from.add(i)));
+            for (i, part) in parts.into_iter().enumerate() {
+                _mm512_storeu_si512(to.add(i), part);
+            }
+        }
+        core::ptr::copy_nonoverlapping(src.add(fours), dst.add(fours), n - fours);
+    }
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(never)]
 unsafe fn stream(src: *const u8, dst: *mut u8, n: usize) {
@@ -165,7 +253,7 @@ mod tests {
         /// Any length, any alignment of either side: the bytes that are meant, and no others.
         #[test]
         fn copies_what_memcpy_copies(from in 0usize..70, to in 0usize..70, n in prop_oneof![0usize..300, 0usize..5000, 4000usize..20_000],
-            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Streaming)]) {
+            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Vectors), Just(Engine::Streaming)]) {
             let source: Vec<u8> = (0..from + n).map(|i| (i * 7 + i / 251) as u8).collect();
             let mut got = vec![0xeeu8; to + n + 70];
             let mut want = got.clone();

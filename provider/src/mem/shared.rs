@@ -98,15 +98,23 @@ impl SharedMem {
         unsafe { user::gather(iov, skip, len, self.at(offset, len)) };
     }
 
-    /// [`fill`](Self::fill) with many bytes, by an engine.
+    /// [`fill`](Self::fill) by an engine, if there are enough bytes for it.
+    #[inline]
     pub fn fill_by(&self, engine: Engine, offset: usize, iov: &[UserSeg], skip: usize, len: usize) {
+        if len < engine.from() {
+            return self.fill(offset, iov, skip, len);
+        }
         assert!(self.writable);
         // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap what peers lent.
         unsafe { user::gather_by(engine, iov, skip, len, self.at(offset, len)) };
     }
 
-    /// [`drain`](Self::drain) of many bytes, by an engine.
+    /// [`drain`](Self::drain) by an engine, if there are enough bytes for it.
+    #[inline]
     pub fn drain_by(&self, engine: Engine, offset: usize, iov: &[UserSeg], skip: usize, len: usize) -> usize {
+        if len < engine.from() {
+            return self.drain(offset, iov, skip, len);
+        }
         // SAFETY: `at` checked the range; application memory does not overlap what peers lent.
         unsafe { user::scatter_by(engine, iov, skip, len, self.at(offset, len)) }
     }

@@ -9,7 +9,8 @@
 //! whose envelope needs no window.
 
 use super::{
-    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held,
+    place_whole,
 };
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
@@ -59,6 +60,8 @@ impl Protocol for Eager {
 }
 
 impl OneRecord for Eager {
+    const BEGINS: bool = true;
+
     #[inline]
     fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused> {
         let len = piece.len();
@@ -75,8 +78,9 @@ impl OneRecord for Eager {
     }
 
     #[inline]
-    fn at_head(link: &mut Link, waited: bool) -> Option<Header> {
-        link.peek_eager(waited)
+    fn at_head(link: &mut Link, waited: bool) -> Option<(Header, Envelope)> {
+        let header = link.peek_eager(waited)?;
+        Some((header, envelope_of(&header, header.len.into())))
     }
 
     #[inline]

@@ -8,7 +8,8 @@
 //! are kept beside its envelope. That is what lets inject calls complete at once.
 
 use super::{
-    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held, place_whole,
+    Announced, Delivery, OneRecord, Placed, Protocol, Refused, Started, Taken, Wire, envelope_of, first, hold_whole, place_held,
+    place_whole,
 };
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
@@ -48,19 +49,21 @@ impl Protocol for Inline {
 }
 
 impl OneRecord for Inline {
+    const BEGINS: bool = false;
+
     #[inline]
     fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused> {
         Ok(link.send_inline((flags, tag, data), std::slice::from_ref(piece), piece.len())?)
     }
 
     #[inline]
-    fn at_head(link: &mut Link, waited: bool) -> Option<Header> {
+    fn at_head(link: &mut Link, waited: bool) -> Option<(Header, Envelope)> {
         let header = link.peek_inline()?;
         let lines = Header::inline_lines(header.len.into());
         if lines > 1 && waited {
             link.fetch(lines);
         }
-        Some(header)
+        Some((header, envelope_of(&header, header.len.into())))
     }
 
     #[inline]

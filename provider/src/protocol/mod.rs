@@ -152,11 +152,14 @@ pub trait Protocol {
 /// A protocol whose messages are one record, as the common case needs it (`endpoint/short.rs`): a message in one piece, and one for which a receive waits. What these do
 /// not take on, [`Protocol`] does.
 pub trait OneRecord {
+    /// Whether such a message may be there before its payload.
+    const BEGINS: bool;
+
     /// Sender: [`Protocol::start`] of a message in one piece, of a length that the protocol has by the table. Returns the position behind it. On `Err` nothing has happened.
     fn send(link: &mut Link, flags: u8, tag: u64, data: u64, piece: &UserSeg) -> Result<u32, Refused>;
 
     /// Receiver: the record at the head of the ring, if it is such a message. `waited`: its reader had nothing to do until it came.
-    fn at_head(link: &mut Link, waited: bool) -> Option<Header>;
+    fn at_head(link: &mut Link, waited: bool) -> Option<(Header, Envelope)>;
 
     /// Receiver: [`Protocol::place`] of that message.
     fn place_at_head(link: &mut Link, header: &Header, req: &RecvReq) -> Taken;
@@ -171,12 +174,6 @@ pub enum Taken {
     Begun,
     /// Nothing has happened, and [`Protocol::announced`] says why.
     Not,
-}
-
-/// What matching needs of a message that is one record.
-#[inline]
-pub fn envelope_at_head(header: &Header) -> Envelope {
-    envelope_of(header, header.len.into())
 }
 
 /// Header flags of a message.

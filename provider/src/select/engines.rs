@@ -2,19 +2,23 @@
 //! and why, for people.
 
 use crate::config::Config;
-use crate::mem::engine::{AHEAD_FROM, Engine};
+use crate::mem::engine::Engine;
 
 /// Bytes of the shortest message in mapped memory that `FI_RUSTMX_COPY=streaming` copies past the caches: shorter ones lie in the nearest cache.
 const STREAM_FROM: usize = 64 << 10;
 
-/// How what a process of this host has just written is copied, if it is long enough ([`AHEAD_FROM`]).
-pub fn reads_by(config: &Config) -> Engine {
-    if config.read_ahead != 0 && Engine::asks_ahead() { Engine::Ahead } else { Engine::Plain }
+/// How records are copied, if they are long enough ([`Engine::from`]).
+pub fn records_by(config: &Config) -> Engine {
+    match config.record_copy {
+        1 if Engine::asks_ahead() => Engine::Ahead,
+        2 if Engine::has_vectors() => Engine::Vectors,
+        _ => Engine::Plain,
+    }
 }
 
-/// The same in memory that the process has lent.
-pub fn reads_lent_by(config: &Config) -> Engine {
-    if config.copy == 1 { Engine::Plain } else { reads_by(config) }
+/// The same of memory that a process has lent.
+pub fn lent_by(config: &Config) -> Engine {
+    if config.copy == 1 { Engine::Plain } else { records_by(config) }
 }
 
 /// Bytes of the shortest one that goes that way. `auto`: none, for it pays only if nobody reads what arrives.
@@ -46,15 +50,26 @@ pub struct EngineUse {
 const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
 
 /// All of them. `room`: as of [`help_from`]; `None`: that depends on the job.
-pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 3] {
-    let (from, why) = match (reads_by(config), config.read_ahead) {
-        (Engine::Ahead, _) => {
-            (Some(AHEAD_FROM), "FI_RUSTMX_READ_AHEAD=yes: what other cores have just written, of messages below 256 KiB")
-        }
-        (_, 0) => (None, "FI_RUSTMX_READ_AHEAD=no: it pays on some processors only; rustmx tune finds out"),
-        _ => (None, "FI_RUSTMX_READ_AHEAD=yes: this processor has no AVX"),
+pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 4] {
+    let record = |engine: Engine, set: u64, (on, missing): (&'static str, &'static str)| match config.record_copy {
+        _ if records_by(config) == engine => (Some(engine.from()), on),
+        now if now == set => (None, missing),
+        0 => (None, "FI_RUSTMX_RECORD_COPY=memcpy: it pays on some processors only; rustmx tune finds out"),
+        1 => (None, "FI_RUSTMX_RECORD_COPY=ahead"),
+        _ => (None, "FI_RUSTMX_RECORD_COPY=vectors"),
     };
+    let said = (
+        "FI_RUSTMX_RECORD_COPY=ahead: what other cores have just written, of messages below 256 KiB",
+        "FI_RUSTMX_RECORD_COPY=ahead: this processor has no AVX",
+    );
+    let (from, why) = record(Engine::Ahead, 1, said);
     let ahead = EngineUse { name: "lines asked for ahead", from, why };
+    let said = (
+        "FI_RUSTMX_RECORD_COPY=vectors: records, and what other cores have just written, of messages below 256 KiB",
+        "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX-512",
+    );
+    let (from, why) = record(Engine::Vectors, 2, said);
+    let vectors = EngineUse { name: "vectors of a line", from, why };
     let nothing_mapped = config.lend == 2;
     let (from, why) = match config.copy {
         _ if nothing_mapped => (None, "FI_RUSTMX_LEND=never: no memory is mapped in which they could copy"),
@@ -79,7 +94,7 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 3] {
         _ => (true, "FI_RUSTMX_COPY_THREAD=always"),
     };
     let from = on.then(|| help_from(config, room.unwrap_or(true)));
-    [ahead, streaming, EngineUse { name: "helper thread", from, why }]
+    [ahead, vectors, streaming, EngineUse { name: "helper thread", from, why }]
 }
 
 #[cfg(test)]
@@ -90,18 +105,22 @@ mod tests {
     fn each_engine_is_told_as_it_is_used() {
         let told = |config: &Config, room| uses(config, room).map(|e| (e.from, e.why));
         let plain = Config::default();
-        let [ahead, stores, helper] = told(&plain, None);
-        assert!(ahead.0.is_none() && ahead.1.contains("AHEAD=no"));
-        let [ahead, ..] = told(&Config { read_ahead: 1, ..Config::default() }, None);
-        assert_eq!((ahead.0.is_some(), ahead.1.contains("no AVX")), (Engine::asks_ahead(), !Engine::asks_ahead()));
-        let by = [0, 1, 2].map(|copy| Config { copy, read_ahead: 1, ..Config::default() }).map(|config| reads_lent_by(&config));
-        assert_eq!(by.map(|engine| engine == Engine::Ahead), [true, false, true].map(|yes| yes && Engine::asks_ahead()));
+        let [ahead, vectors, stores, helper] = told(&plain, None);
+        assert!([ahead, vectors].iter().all(|one| one.0.is_none() && one.1.contains("RECORD_COPY=memcpy")));
+        for (set, has, missing) in [(1, Engine::asks_ahead(), "no AVX"), (2, Engine::has_vectors(), "no AVX-512")] {
+            let config = Config { record_copy: set, ..Config::default() };
+            let [ahead, vectors, ..] = told(&config, None);
+            let (this, other) = if set == 1 { (ahead, vectors) } else { (vectors, ahead) };
+            assert_eq!((this.0.is_some(), this.1.contains(missing), other.0), (has, !has, None));
+            let by = [0, 1, 2].map(|copy| lent_by(&Config { copy, ..config.clone() }) != Engine::Plain);
+            assert_eq!(by, [true, false, true].map(|yes| yes && has));
+        }
         assert!(stores.0.is_none() && stores.1.contains("COPY=auto") && helper.0.is_none() && helper.1.contains("THREAD=never"));
         for copy in 0..=2 {
             for thread in 0..=2 {
                 for room in [false, true] {
                     let config = Config { copy, copy_thread: thread, ..Config::default() };
-                    let [_, stores, helper] = told(&config, Some(room));
+                    let [.., stores, helper] = told(&config, Some(room));
                     let want = |from: usize| (from != usize::MAX).then_some(from);
                     assert_eq!(
                         (stores.0, helper.0),
@@ -111,9 +130,9 @@ mod tests {
             }
         }
         let never = Config { copy: 2, copy_thread: 2, lend: 2, cma: 1, ..Config::default() };
-        let [_, stores, helper] = told(&never, Some(true));
+        let [.., stores, helper] = told(&never, Some(true));
         assert!(stores.0.is_none() && stores.1.contains("LEND=never") && helper.0.is_none() && helper.1.contains("CMA=never"));
         // The kernel still copies: there is something to help with.
-        assert!(told(&Config { cma: 0, ..never }, Some(true))[2].0.is_some());
+        assert!(told(&Config { cma: 0, ..never }, Some(true))[3].0.is_some());
     }
 }

@@ -213,7 +213,8 @@ impl Selection {
         let inline_below = rows.first().filter(|r| r.proto == ProtoId::Inline).map_or(0, |r| r.up_to + 1);
         let plain = rows.iter().filter(|r| !r.lent).count();
         let lent_from = rows.get(plain).map_or(usize::MAX, |r| r.from);
-        let eager_below = rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| r.up_to + 1);
+        let eager_below =
+            rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| r.up_to + 1);
         let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
         let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
         Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, deeds: Deeds::new(config, peers) }

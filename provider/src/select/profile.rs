@@ -25,10 +25,11 @@ pub const MOST_LINKS: usize = 8;
 
 /// Parameters that measured times depend on. A profile made with other values says nothing about these. Those of links to other hosts are in their
 /// names (`network.rs`).
-const THAT_MATTER: [&str; 6] = ["ring_size", "fragment", "fetch_ahead", "rings", "read_ahead", "cma"];
+const THAT_MATTER: [&str; 8] =
+    ["ring_size", "fragment", "fetch_ahead", "rings", "record_copy", "announce_min", "announce_pieces", "cma"];
 
 /// Of these, those of which `rustmx tune` finds out the best value.
-pub const MEASURED: [&str; 4] = ["rings", "fetch_ahead", "read_ahead", "fragment"];
+pub const MEASURED: [&str; 6] = ["rings", "fetch_ahead", "record_copy", "announce_min", "announce_pieces", "fragment"];
 
 /// What measured times depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

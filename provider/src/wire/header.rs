@@ -232,26 +232,27 @@ impl Header {
     /// [`parse`](Self::parse) of an inline message, which is what most records are. `None`: it is another record, or one that no rustmx writes.
     #[inline]
     pub fn parse_inline(words: Words, position: u32, room: u32) -> Option<Header> {
-        let header = Self::as_message(words, position, Kind::Inline, MESSAGE)?;
+        let (header, sound) = Self::as_message(words, position, Kind::Inline, MESSAGE);
         let len = usize::from(header.len);
-        (len <= INLINE_MAX && Self::inline_lines(len) <= room).then_some(header)
+        (sound && len <= INLINE_MAX && Self::inline_lines(len) <= room).then_some(header)
     }
 
     /// The same of a longer message that is one record.
     #[inline]
     pub fn parse_eager(words: Words, position: u32, room: u32) -> Option<Header> {
-        Self::as_message(words, position, Kind::Eager, MESSAGE | flag::IN_CELL).filter(|header| header.lines() <= room)
+        let (header, sound) = Self::as_message(words, position, Kind::Eager, MESSAGE | flag::IN_CELL);
+        (sound && header.lines() <= room).then_some(header)
     }
 
-    /// Words as the header of a record of `kind` at `position`, which has none but these flags. Its length is still to be looked at.
+    /// Words as the header of a record of `kind`, and whether they are that, at `position`, with none but these flags. Its length is still to be looked at.
     #[inline(always)]
-    fn as_message(words: Words, position: u32, kind: Kind, flags: u8) -> Option<Header> {
+    fn as_message(words: Words, position: u32, kind: Kind, flags: u8) -> (Header, bool) {
         let first = words[0];
         // Kind, position and the flags that it may not have.
         let fixed = 0xffff & !(u64::from(flags) << 4);
         let sound = first & fixed == kind as u64 | u64::from(position & 0xff) << 8;
         let (flags, len) = ((first >> 4) as u8 & flags, (first >> 16) as u16);
-        sound.then_some(Header { kind, flags, len, ack: (first >> 32) as u32, tag: words[1], data: words[2] })
+        (Header { kind, flags, len, ack: (first >> 32) as u32, tag: words[1], data: words[2] }, sound)
     }
 
     /// Lines of an inline message of `len` bytes.

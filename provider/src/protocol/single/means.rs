@@ -3,7 +3,7 @@
 use super::super::Target;
 use crate::cache::attached::Attached;
 use crate::mem::atomic::{AtomicU64, Ordering};
-use crate::mem::engine::{AHEAD_BELOW, Engine};
+use crate::mem::engine::Engine;
 use crate::mem::remote::{self, Also, NoAccess, Piece};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -117,8 +117,7 @@ impl Engines {
         match wanted {
             _ if !mapped => Engine::Plain,
             _ if wanted >= self.streaming_from => Engine::Streaming,
-            ..AHEAD_BELOW => self.near,
-            _ => Engine::Plain,
+            _ => self.near.for_message(wanted),
         }
     }
 }

@@ -16,22 +16,29 @@ pub(super) const CELLED: usize = INLINE_MAX + 1;
 const CELL_NAME: usize = LINE_WORDS - 1;
 /// The one that says how many bytes of the payload are in it.
 const CELL_FILLED: usize = LINE_WORDS - 2;
-/// A message of so many bytes is announced before they are in its cell, and the reader copies behind the writer.
-pub(super) const EARLY: usize = 8 << 10;
-/// A longer message is not: its reader falls behind, and what then comes as a whole is written sooner where nobody reads beside.
+/// A longer message is not announced before it is in its cell: its reader falls behind, and what then comes as a whole is written sooner where nobody reads beside.
 pub(super) const EARLY_UP_TO: usize = 64 << 10;
-/// After so many bytes the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
+/// After so many bytes at least the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
 const STEP: usize = 4 << 10;
-/// The same of later fragments of a stream, with whose beginning the reader is still busy.
+/// After so many bytes of a later fragment of a stream the reader is told how many are there: it is still busy with those before.
 const LONG_STEP: usize = 16 << 10;
 
 /// Looks at how much of a payload is there since the last line of it came, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
 const LOOKS: u32 = 32;
 
+/// When payload is announced before it is in its cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announce {
+    /// Of so many bytes in one record.
+    pub min: usize,
+    /// In at most so many pieces, after each of which the reader is told.
+    pub pieces: usize,
+}
+
 /// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
-pub(super) fn goes_early(draft: &Draft<'_>) -> bool {
+pub(super) fn goes_early(draft: &Draft<'_>, announce: Announce) -> bool {
     let of_message = matches!(draft.kind, Kind::Eager | Kind::Rts | Kind::Data);
-    of_message && draft.len >= EARLY && draft.bytes.is_empty() && total_len(draft.iov) <= EARLY_UP_TO
+    of_message && draft.len >= announce.min && draft.bytes.is_empty() && total_len(draft.iov) <= EARLY_UP_TO
 }
 
 impl Link {
@@ -39,11 +46,12 @@ impl Link {
     #[inline]
     pub fn send_eager(&mut self, (flags, tag, data): (u8, u64, u64), piece: &UserSeg) -> Result<u32, NotSent> {
         let (iov, len) = (std::slice::from_ref(piece), piece.len());
-        if (CELLED..EARLY).contains(&len)
+        if (CELLED..self.announce.min).contains(&len)
             && let Some(cell) = self.cells.as_mut().and_then(Cells::take)
         {
+            let engine = self.fills_by(iov);
             let (memory, at, offset) = self.line_for(cell, Class::Envelope)?;
-            memory.fill(at, iov, 0, len);
+            memory.fill_by(engine, at, iov, 0, len);
             self.name_cell(offset, cell, len);
             let flags = flags | flag::IN_CELL;
             return Ok(self.publish(1, Header { kind: Kind::Eager, flags, len: len as u16, ack: 0, tag, data }));
@@ -86,11 +94,11 @@ impl Link {
     /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
     #[inline(never)]
     pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
+        let (engine, early) = (self.fills_by(draft.iov), goes_early(draft, self.announce));
         let (memory, at, offset) = self.line_for(cell, class)?;
-        let early = goes_early(draft);
         match draft.bytes {
             _ if early => {}
-            [] => memory.fill(at, draft.iov, draft.skip, draft.len),
+            [] => memory.fill_by(engine, at, draft.iov, draft.skip, draft.len),
             bytes => memory.fill_bytes(at, bytes),
         }
         let filled = if early { 0 } else { draft.len };
@@ -107,11 +115,11 @@ impl Link {
     /// Puts payload into the cell of a record that has been announced.
     fn fill_behind(&self, offset: usize, cell: Cell, draft: &Draft<'_>) {
         let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) else { return };
-        let most = if draft.kind == Kind::Data { LONG_STEP } else { STEP };
+        let most = if draft.kind == Kind::Data { LONG_STEP } else { STEP.max(draft.len / self.announce.pieces) };
         let mut filled = 0;
         while filled < draft.len {
             let step = most.min(draft.len - filled);
-            memory.fill(at + filled, draft.iov, draft.skip + filled, step);
+            memory.fill_by(self.fills_by(draft.iov), at + filled, draft.iov, draft.skip + filled, step);
             filled += step;
             self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
         }
@@ -124,14 +132,13 @@ impl Link {
         let (Some(inbound), Some(cells)) = (&self.inbound, &self.cells) else { return };
         let rx = &inbound.rx;
         let Ok(header) = Header::parse(rx.words(), rx.consumed(), rx.contiguous()) else { return };
-        let bytes = usize::from(header.len);
-        // Longer ones are not there yet.
         if header.is_in_cell()
-            && bytes < EARLY
+            && usize::from(header.len) <= CELL
             && let Ok(cell) = cells.hear(self.name_of_cell(inbound))
         {
             let (memory, at) = cells.place(cell);
-            memory.fetch(at, bytes.min(AT_ONCE * LINE));
+            // Others would be taken from who writes them.
+            memory.fetch(at, self.there(&header).min(AT_ONCE * LINE));
         }
     }
 
@@ -180,12 +187,12 @@ impl Link {
     /// Copies what comes of the payload of the record at the head to `iov` from `skip` on, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
     /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
     pub fn follow(&mut self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> bool {
-        let mut looks = 0;
+        let (mut looks, engine) = (0, self.engine.for_message(total_len(iov)));
         loop {
             let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
             if there > copied {
                 if let Some((memory, at)) = self.place(header) {
-                    memory.drain_by(self.engine, at + copied, iov, skip + copied, there.min(max).saturating_sub(copied));
+                    memory.drain_by(engine, at + copied, iov, skip + copied, there.min(max).saturating_sub(copied));
                 }
                 if let Some(inbound) = &mut self.inbound {
                     inbound.copied = there;

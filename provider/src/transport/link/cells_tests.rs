@@ -2,9 +2,13 @@
 #![expect(unsafe_code)]
 // UNSAFETY: makes segments of buffers, as an application does.
 
-use super::cell::{EARLY, EARLY_UP_TO, goes_early};
+use super::cell::{EARLY_UP_TO, goes_early};
 use super::*;
 use crate::shm::layout::{CARD_CELLS, CELL};
+
+/// As tests announce payload.
+const ANNOUNCE: Announce = Announce { min: EARLY, pieces: 8 };
+const EARLY: usize = 8 << 10;
 
 /// Two links of a pair of segments of 256 KiB, open or not.
 fn pair(open: [bool; 2]) -> [Link; 2] {
@@ -13,7 +17,7 @@ fn pair(open: [bool; 2]) -> [Link; 2] {
         let (_fd, map) = crate::sys::memfd::create("bell", crate::shm::bell::BYTES, false).expect("memfd");
         Some((Bell::new(SharedMem::new(map)), 0))
     };
-    let mut links = [0, 1].map(|i| Link::new(made[i].1.clone(), 1 << 20));
+    let mut links = [0, 1].map(|i| Link::new(made[i].1.clone(), 1 << 20).announcing(ANNOUNCE));
     for (i, link) in links.iter_mut().enumerate() {
         let (fd, mem) = &made[1 - i];
         link.attach(segment::attach(fd, mem.bytes(), open[i]).expect("attach"), bell());
@@ -157,9 +161,11 @@ fn what_is_announced_before_it_is_written() {
     let draft = |kind, iov, len, bytes| Draft { kind, flags: 0, tag: 7, data: 9, body: [0; 2], iov, skip: 0, len, bytes };
     for kind in [Kind::Eager, Kind::Rts, Kind::Data, Kind::Put, Kind::Offer] {
         let of_message = !matches!(kind, Kind::Put | Kind::Offer);
-        assert_eq!(goes_early(&draft(kind, &most, EARLY, &[])), of_message, "{kind:?}");
-        assert!(!goes_early(&draft(kind, &most, EARLY - 1, &[])) && !goes_early(&draft(kind, &more, EARLY, &[])));
-        assert!(!goes_early(&draft(kind, &[], EARLY, &memory[..EARLY])));
+        assert_eq!(goes_early(&draft(kind, &most, EARLY, &[]), ANNOUNCE), of_message, "{kind:?}");
+        assert!(
+            !goes_early(&draft(kind, &most, EARLY - 1, &[]), ANNOUNCE) && !goes_early(&draft(kind, &more, EARLY, &[]), ANNOUNCE)
+        );
+        assert!(!goes_early(&draft(kind, &[], EARLY, &memory[..EARLY]), ANNOUNCE));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
-use crate::mem::engine::{AHEAD_BELOW, AHEAD_FROM};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::layout::LINE;
@@ -126,13 +125,15 @@ impl Link {
             return 0;
         }
         let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
+        let in_cell = header.is_in_cell();
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(self.engine, at, iov, skip, n),
-            // The receive is as long as its message, mostly.
-            false if n - copied >= AHEAD_FROM && total_len(iov) < AHEAD_BELOW => {
-                copied + ring.drain_by(self.engine, at + copied, iov, skip + copied, n - copied)
+            false => {
+                // The receive is as long as its message, mostly.
+                let engine = self.engine.for_message(total_len(iov));
+                let engine = if in_cell { engine } else { engine.for_ring() };
+                copied + ring.drain_by(engine, at + copied, iov, skip + copied, n - copied)
             }
-            false => copied + ring.drain(at + copied, iov, skip + copied, n - copied),
         })
     }
 

@@ -12,7 +12,7 @@ mod head;
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::engine::Engine;
 use crate::mem::shared::SharedMem;
-use crate::mem::user::UserSeg;
+use crate::mem::user::{UserSeg, total_len};
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
 use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
@@ -25,6 +25,8 @@ use crate::transport::{Bulk, InPlace, Moved};
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
 use cell::CELLED;
+
+pub use cell::Announce;
 use std::sync::Arc;
 
 /// The peer wrote what no rustmx writes.
@@ -128,8 +130,9 @@ pub struct Link {
     most_ahead: u32,
     /// Lines that were read are taken.
     taking: bool,
-    /// How long payload is copied out of the peer's segment, and out of cells.
+    /// How long payload is copied into the rings and cells, and out of them.
     engine: Engine,
+    announce: Announce,
 }
 
 /// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
@@ -172,6 +175,7 @@ impl Link {
             most_ahead: 0,
             taking: false,
             engine: Engine::Plain,
+            announce: Announce { min: usize::MAX, pieces: 1 },
         }
     }
 
@@ -188,9 +192,15 @@ impl Link {
         self
     }
 
-    /// Copies long payload that it reads by `engine`. By `memcpy`, if nobody says anything.
-    pub fn reading_by(mut self, engine: Engine) -> Link {
+    /// Copies long payload by `engine`. By `memcpy`, if nobody says anything.
+    pub fn copying_by(mut self, engine: Engine) -> Link {
         self.engine = engine;
+        self
+    }
+
+    /// Announces payload before it is there. Not, if nobody says anything.
+    pub fn announcing(mut self, announce: Announce) -> Link {
+        self.announce = announce;
         self
     }
 
@@ -292,6 +302,12 @@ impl Link {
             self.claim_ahead(need);
         }
         Ok(position)
+    }
+
+    /// How payload of a message that lies there is put into a record.
+    #[inline]
+    fn fills_by(&self, iov: &[UserSeg]) -> Engine {
+        self.engine.for_own().for_message(total_len(iov))
     }
 
     /// The offset of `need` free lines.
