@@ -139,6 +139,11 @@ impl Exports {
         self.reasons.get(usize::from(self.cache.given_up(address)?)).copied()
     }
 
+    /// Counts uses of a buffer that begins at `address` before they come: at most so many, of which none would make it be found out. How many.
+    pub fn uses_ahead(&mut self, address: usize, most: u32) -> u32 {
+        self.cache.uses_ahead(address, most)
+    }
+
     /// Finds a buffer out, and caches what surrounds it.
     fn search(&mut self, want: &Range<usize>) -> Result<(), Why> {
         if !self.cache.tend() {

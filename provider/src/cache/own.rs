@@ -131,6 +131,16 @@ impl OwnMemory {
         }
     }
 
+    /// How many times [`at`](Self::at) would find nothing again for that buffer, at least; few, for it may become the heap's. They count as asked for.
+    pub fn as_before(&mut self, address: usize) -> u8 {
+        const MOST: u8 = 15;
+        match &mut self.files {
+            Files::Unwatched => MOST,
+            Files::Unasked(_) => 0,
+            Files::Cached(exports) => exports.uses_ahead(address, MOST.into()) as u8,
+        }
+    }
+
     /// A descriptor of that memory, to be handed over; `None`: not now, or it is not what it was.
     pub fn open(&mut self, memory: &Lendable, writable: bool) -> Option<OwnedFd> {
         match &mut self.files {

@@ -64,6 +64,14 @@ impl Recent {
         false
     }
 
+    /// Counts uses of a buffer before they come, at most so many, and none of which [`again`](Self::again) would say that it is worth a try. Returns how many.
+    pub fn uses_ahead(&mut self, page: usize, most: u32) -> u32 {
+        let Some(candidate) = self.set(page).iter_mut().find(|candidate| candidate.page == page) else { return 0 };
+        let uses = candidate.due.saturating_sub(candidate.seen).saturating_sub(1).min(most);
+        candidate.seen += uses;
+        uses
+    }
+
     /// Puts a candidate in the place of another one, and returns which place of its set.
     fn newcomer(&mut self, candidate: Candidate) -> usize {
         // By chance (a linear congruence): in turn, a loop over five buffers of a set would push each out before it comes again.
@@ -134,6 +142,29 @@ mod tests {
         for page in 1..100_000 {
             assert!(!recent.again(page), "page {page} was never seen");
         }
+    }
+
+    #[test]
+    fn uses_may_be_counted_ahead() {
+        let (mut plain, mut ahead) = (Recent::default(), Recent::default());
+        assert_eq!(ahead.uses_ahead(7, 15), 0, "never seen");
+        let (mut skip, mut skipped) = (0, 0);
+        for _ in 0..10_000 {
+            let tried = plain.again(7);
+            if skip > 0 {
+                assert!(!tried, "a try was missed");
+                skip -= 1;
+            } else {
+                assert_eq!(ahead.again(7), tried);
+                if tried {
+                    plain.refused(7, 0);
+                    ahead.refused(7, 0);
+                }
+                skip = ahead.uses_ahead(7, 15);
+                skipped += skip;
+            }
+        }
+        assert!(skipped > 9_000, "{skipped}");
     }
 
     #[test]

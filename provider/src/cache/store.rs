@@ -180,6 +180,11 @@ impl<V> Cache<V> {
         self.recent.reason(start >> 12)
     }
 
+    /// Counts uses of a buffer before they come ([`Recent::uses_ahead`]).
+    pub fn uses_ahead(&mut self, start: usize, most: u32) -> u32 {
+        self.recent.uses_ahead(start >> 12, most)
+    }
+
     /// Watches a range of whole pages, *then* finds out its value, and keeps that for the range if nothing happened meanwhile. `start`:
     /// of the buffer that this is for. Values that overlap it end. Whether it is kept.
     pub fn fill(&mut self, start: usize, range: Range<usize>, make: impl FnOnce() -> Option<V>) -> bool {

@@ -343,6 +343,10 @@ impl Door for Doors {
         self.memory.why_not(address)
     }
 
+    fn as_before(&mut self, address: usize) -> u8 {
+        self.memory.as_before(address)
+    }
+
     fn lend(&mut self, memory: &Lendable, writable: bool) -> Option<Handed> {
         self.memory.open(memory, writable).map(Handed::Descriptor)
     }

@@ -1,13 +1,10 @@
-//! Memory of which peers could map nothing when the door was asked last. To ask costs as much as a third of what else a message of 4 KiB costs its sender, and the
-//! answer seldom changes: it is asked again after some messages.
+//! Memory of which peers could map nothing when the door was asked last. To ask costs a message of 4 KiB as much as half of what else its sender does besides copying,
+//! and the door knows for how many messages it would say the same.
 
-use super::tally::Unlent;
 use crate::transport::NotLendable;
 
 /// Buffers that are known at a time.
 const PLACES: usize = 16;
-/// Messages for which an answer is good.
-const GOOD_FOR: u8 = 15;
 const PAGE: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -29,34 +26,19 @@ impl Private {
         (page, &mut self.places[page % PLACES])
     }
 
-    /// What `ask` says of a buffer at `address`, if the answer is not known and still good.
-    #[inline]
-    pub fn or_ask(&mut self, address: usize, ask: impl FnOnce() -> Result<u32, Unlent>) -> Result<u32, Unlent> {
-        if let Some(why) = self.knows(address) {
-            return Err(Unlent::Memory(why));
-        }
-        let said = ask();
-        if let Err(Unlent::Memory(why)) = said {
-            self.note(address, why);
-        }
-        said
-    }
-
     /// Why a buffer at `address` cannot be mapped, if that is known and still good.
     #[inline]
-    fn knows(&mut self, address: usize) -> Option<NotLendable> {
+    pub fn knows(&mut self, address: usize) -> Option<NotLendable> {
         let (page, place) = self.place(address);
         let known = place.as_mut().filter(|known| known.page == page && known.left > 0)?;
         known.left -= 1;
         Some(known.why)
     }
 
-    /// The door has just said why. What it has not found out yet is no answer.
-    fn note(&mut self, address: usize, why: NotLendable) {
-        if why != NotLendable::NotYet {
-            let (page, place) = self.place(address);
-            *place = Some(Place { page, left: GOOD_FOR, why });
-        }
+    /// The door has just said why, and would say the same of so many further messages.
+    pub fn note(&mut self, address: usize, why: NotLendable, left: u8) {
+        let (page, place) = self.place(address);
+        *place = Some(Place { page, left, why });
     }
 }
 
@@ -68,15 +50,15 @@ mod tests {
     fn answers_are_good_for_some_messages() {
         let (mut private, why) = (Private::default(), NotLendable::Unwatched);
         assert_eq!(private.knows(0), None, "nobody was asked");
-        private.note(5 * PAGE + 7, why);
-        private.note(6 * PAGE, NotLendable::NotYet);
-        for _ in 0..GOOD_FOR {
+        private.note(5 * PAGE + 7, why, 3);
+        private.note(6 * PAGE, why, 0);
+        for _ in 0..3 {
             assert_eq!(private.knows(5 * PAGE), Some(why));
             assert_eq!((private.knows(6 * PAGE), private.knows((5 + PLACES) * PAGE)), (None, None), "others");
         }
         assert_eq!(private.knows(5 * PAGE), None, "it is asked again");
-        private.note(5 * PAGE, why);
-        private.note((5 + PLACES) * PAGE, why);
+        private.note(5 * PAGE, why, 1);
+        private.note((5 + PLACES) * PAGE, why, 1);
         assert_eq!((private.knows(5 * PAGE), private.knows((5 + PLACES) * PAGE + 1)), (None, Some(why)), "one place");
     }
 }

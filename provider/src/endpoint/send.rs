@@ -222,18 +222,22 @@ fn if_lent(
 }
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
-fn lend(Lends { terms, door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
+fn lend(Lends { terms, mut door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
+    let start = iov.first().map_or(0, UserSeg::address);
     let found = if !peer.copies.takes_loans() {
         Err(Unlent::Peer)
     } else if !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
         Err(Unlent::Early)
+    } else if let ([_], Some(why)) = (iov, private.knows(start)) {
+        Err(Unlent::Memory(why))
     } else {
-        match iov {
-            [one] => private
-                .or_ask(one.address(), || ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)),
-            _ => ToPeer { terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(iov, false),
-        }
+        ToPeer { terms, door: door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
     };
+    if let (Err(Unlent::Memory(why)), [_], Some(door)) = (found, iov, door)
+        && let left @ 1.. = door.as_before(start)
+    {
+        private.note(start, why, left);
+    }
     peer.tally.note_unlent(found.err());
     found.unwrap_or(0)
 }

@@ -246,6 +246,11 @@ pub trait Door: Send {
         NotLendable::Known(Why::Private)
     }
 
+    /// After [`lendable`](Self::lendable) has found nothing for a buffer that begins at `address`: of how many further messages out of it the same would be found. They count as asked for.
+    fn as_before(&mut self, _address: usize) -> u8 {
+        0
+    }
+
     /// The number of memory that was lendable and is no more, or counts as new from now on; peers may let go of it. Asked now and then: one load
     /// if nothing happened.
     fn ended(&mut self) -> Option<u32> {
