@@ -48,7 +48,7 @@ const STAGES: [Stage; 4] = [
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
     },
-    Stage { values: &[("record_copy", &["memcpy", "ahead", "vectors"])], sizes: &[4 << 10, 8 << 10, 16 << 10, 32 << 10] },
+    Stage { values: &[("record_copy", &["memcpy", "ahead", "vectors"])], sizes: &[2 << 10, 4 << 10, 8 << 10, 16 << 10] },
     Stage {
         values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "8"])],
         sizes: &[8 << 10, 16 << 10, 32 << 10],

@@ -1,4 +1,4 @@
-//! Sending: route, choose, start. The hot path of a small message is this file's [`Endpoint::send`],
+//! Sending: route, choose, start. The hot path of a small message is this file's [`Endpoint::send`], `short.rs`,
 //! `protocol/inline.rs`, `transport/link/` and `shm/ring.rs`.
 
 use super::crowd::{Crowd, Yields};
@@ -223,12 +223,15 @@ fn if_lent(
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
 fn lend(Lends { terms, mut door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
-    let start = iov.first().map_or(0, UserSeg::address);
+    let (start, len) = iov.first().map_or((0, 0), |one| (one.address(), one.len()));
     let found = if !peer.copies.takes_loans() {
         Err(Unlent::Peer)
     } else if !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
         Err(Unlent::Early)
-    } else if let ([_], Some(why)) = (iov, private.knows(start)) {
+    } else if iov.len() == 1
+        && !peer.lines.is_empty()
+        && let Some(why) = private.knows(start, len)
+    {
         Err(Unlent::Memory(why))
     } else {
         ToPeer { terms, door: door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
@@ -236,7 +239,7 @@ fn lend(Lends { terms, mut door, private }: Lends<'_>, peer: &mut Peer, iov: &[U
     if let (Err(Unlent::Memory(why)), [_], Some(door)) = (found, iov, door)
         && let left @ 1.. = door.as_before(start)
     {
-        private.note(start, why, left);
+        private.note(start, len, why, left);
     }
     peer.tally.note_unlent(found.err());
     found.unwrap_or(0)

@@ -9,6 +9,7 @@ use super::peers::Landing;
 use super::recv::Wanted;
 use super::send::{Lends, SendArgs, Way, level, or_lent};
 use super::{Endpoint, Out, table};
+use crate::mem::atomic::Ordering;
 use crate::mem::user::total_len;
 use crate::protocol::{Announced, OneRecord, Taken, eager::Eager, flags_of, inline::Inline};
 use crate::request::{SendReq, Special};
@@ -16,7 +17,7 @@ use crate::transport::Reach;
 use crate::types::{CompFlags, Level, OpFlags, PeerId};
 
 impl Endpoint {
-    /// Sends a message if it is a short one in one piece, to a peer that is there, and nothing waits before it. If not, nothing has happened, but its way may be known.
+    /// Sends a message if it is one record in one piece, to a peer that is there, and nothing waits before it. If not, nothing has happened, but its way may be known.
     #[inline(always)]
     pub(super) fn send_short(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<(), Option<Way>> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
@@ -79,10 +80,19 @@ impl Endpoint {
         self.take_records::<Inline>(out, at)
     }
 
-    /// [`take_short`](Self::take_short) of messages that are longer and still one record each.
+    /// [`take_short`](Self::take_short) of messages that are longer and still one record each. What follows them is taken, too: it is most likely shorter, and a turn for each would cost a
+    /// system call where it comes from another host.
     #[inline(never)]
     pub(super) fn take_longer(&mut self, out: &mut Out<'_>, at: usize) -> usize {
-        self.take_records::<Eager>(out, at)
+        let taken = self.take_records::<Eager>(out, at);
+        if !(1..BUDGET).contains(&taken) {
+            return taken;
+        }
+        let Some(watch) = self.poll.hot.get(at) else { return taken };
+        let id = watch.id;
+        let waited = self.poll.idle > 0 && self.peers.get(id).reach != Reach::Network;
+        let more = !waited && watch.word.get().load(Ordering::Relaxed) != 0;
+        if more { taken + self.drain(out, id) } else { taken }
     }
 
     #[inline(always)]
@@ -123,7 +133,10 @@ impl Endpoint {
                     Taken::Not => false,
                 }
             });
-            if P::BEGINS && begun && let Some(Wanted::Once(req)) = posted.take_oldest() {
+            if P::BEGINS
+                && begun
+                && let Some(Wanted::Once(req)) = posted.take_oldest()
+            {
                 peer.landing = Some(Landing::Eager { req, said: Announced { env, body: () }, header });
             }
             if !served {

@@ -105,7 +105,7 @@ impl SharedMem {
             return self.fill(offset, iov, skip, len);
         }
         assert!(self.writable);
-        // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap what peers lent.
+        // SAFETY: `at` checked the range; the mapping is writable; application memory does not overlap our segments, nor what peers lent.
         unsafe { user::gather_by(engine, iov, skip, len, self.at(offset, len)) };
     }
 
@@ -115,7 +115,7 @@ impl SharedMem {
         if len < engine.from() {
             return self.drain(offset, iov, skip, len);
         }
-        // SAFETY: `at` checked the range; application memory does not overlap what peers lent.
+        // SAFETY: `at` checked the range; application memory does not overlap our segments, nor what peers lent.
         unsafe { user::scatter_by(engine, iov, skip, len, self.at(offset, len)) }
     }
 

@@ -172,7 +172,7 @@ pub enum Taken {
     Whole(usize),
     /// Its sender still writes it. What is there is in its place, and the rest will follow ([`Link::follow`]).
     Begun,
-    /// Nothing has happened, and [`Protocol::announced`] says why.
+    /// It goes against the window, as [`Protocol::announced`] will say. Nothing was copied.
     Not,
 }
 

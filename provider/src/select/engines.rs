@@ -65,7 +65,7 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 4] {
     let (from, why) = record(Engine::Ahead, 1, said);
     let ahead = EngineUse { name: "lines asked for ahead", from, why };
     let said = (
-        "FI_RUSTMX_RECORD_COPY=vectors: records, and what other cores have just written, of messages below 256 KiB",
+        "FI_RUSTMX_RECORD_COPY=vectors: what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 32 KiB",
         "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX-512",
     );
     let (from, why) = record(Engine::Vectors, 2, said);

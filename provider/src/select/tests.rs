@@ -40,6 +40,24 @@ fn borders_and_text() {
     assert!(text.contains("233 .. 32768    eager") && !text.contains("forced"), "{text}");
 }
 
+proptest! {
+    /// What the common case is told of a message is what the table says of it.
+    #[test]
+    fn the_common_case_is_that_of_the_table(
+        len in 0usize..100_000, record_max in 1usize..65_000, eager_max in 232u64..60_000,
+        list in prop_oneof![Just(""), Just("eager"), Just("stream:1k-4k"), Just("inline:0-100,stream:101-2k"), Just("eager:0-10k,syscall:1m-")],
+    ) {
+        let s = Selection::new(&with(list, Config { eager_max, ..Config::default() }), record_max);
+        let common = match s.inline_row(len) {
+            Some(row) => Some(Pick { row, proto: ProtoId::Inline, turned: false }),
+            None => s.choose_eager(len),
+        };
+        if let Some(common) = common {
+            prop_assert_eq!(common, s.choose(len, false), "{}", s);
+        }
+    }
+}
+
 #[test]
 fn a_small_ring_limits_eager() {
     assert_eq!(Selection::new(&Config::default(), 1000).choose(1001, false).proto, ProtoId::Stream);

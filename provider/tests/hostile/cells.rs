@@ -5,7 +5,7 @@ use crate::liar::Liar;
 use crate::scene::{GUARD, Scene};
 use rustmx::Config;
 use rustmx::mem::atomic::{Ordering, Words};
-use rustmx::shm::layout::{CARD_CELLS, CELL, LINE_WORDS};
+use rustmx::shm::layout::{CARD_CELLS, CELL, CREDIT, LINE_WORDS};
 use rustmx::wire::header::{Kind, Rts, flag};
 
 /// The word of a record's line that says how many bytes are in its cell.
@@ -15,6 +15,9 @@ fn scene() -> Scene {
     Scene::with(Config { rings: 2, ..Config::default() })
 }
 
+/// The receive that messages are for is one of several, or the oldest of all.
+const OLDEST: [usize; 2] = [0, 2];
+
 /// A message of `len` bytes for the receive of 5000 bytes, whose payload is said to be in cell `name`.
 fn say(liar: &Liar, position: usize, len: u64, name: u64) {
     announce(liar, position, len, name, len);
@@ -22,8 +25,13 @@ fn say(liar: &Liar, position: usize, len: u64, name: u64) {
 
 /// The same, of which `filled` bytes are said to be there.
 fn announce(liar: &Liar, position: usize, len: u64, name: u64, filled: u64) {
+    announce_for(2, liar, position, len, name, filled);
+}
+
+/// The same for the receive of this slot.
+fn announce_for(slot: u64, liar: &Liar, position: usize, len: u64, name: u64, filled: u64) {
     let at = position * LINE_WORDS;
-    for (word, value) in [(1, 2), (2, 0), (FILLED, filled), (LINE_WORDS - 1, name)] {
+    for (word, value) in [(1, slot), (2, 0), (FILLED, filled), (LINE_WORDS - 1, name)] {
         liar.ring(at + word).store(value, Ordering::Relaxed);
     }
     let flags = u64::from(flag::TAGGED | flag::IN_CELL);
@@ -39,8 +47,13 @@ fn first_cell(liar: &Liar) -> usize {
 
 #[test]
 fn a_cell_is_given_once() {
-    let _dog = watchdog("cells", 30);
+    let _dog = watchdog("cells", 60);
+    OLDEST.into_iter().for_each(a_cell_is_given_once_to);
+}
+
+fn a_cell_is_given_once_to(oldest: usize) {
     let mut scene = scene();
+    scene.oldest = oldest;
     scene.post();
     let liar = Liar::with_cells(&mut scene.victim);
     let payload = pattern(2000, 3);
@@ -62,8 +75,13 @@ fn a_cell_is_given_once() {
 
 #[test]
 fn cells_that_are_not_the_liars() {
-    let _dog = watchdog("cells", 60);
+    let _dog = watchdog("cells", 120);
+    OLDEST.into_iter().for_each(cells_that_are_not_the_liars_for);
+}
+
+fn cells_that_are_not_the_liars_for(oldest: usize) {
     let mut scene = scene();
+    scene.oldest = oldest;
     let cases = [
         ("the victim's", true, 2000, 1),
         ("the victim's last one", true, 2000, 3 << 1 | 1),
@@ -99,13 +117,18 @@ fn cells_that_are_not_the_liars() {
 /// An announced message lands as its payload comes, the peers of its receiver notice nothing of that, and what is said of it meanwhile changes nothing.
 #[test]
 fn payload_that_follows() {
-    let _dog = watchdog("cells", 60);
+    let _dog = watchdog("cells", 120);
+    OLDEST.into_iter().for_each(payload_that_follows_for);
+}
+
+fn payload_that_follows_for(oldest: usize) {
     let header = |kind: Kind, flags: u8, len: u64| kind as u64 | u64::from(flags) << 4 | len << 16;
     let eager = |len| header(Kind::Eager, flag::TAGGED | flag::IN_CELL, len);
     let changes =
         [None, Some(eager(60_000)), Some(eager(100)), Some(header(Kind::Inline, flag::TAGGED, 8)), Some(u64::MAX), Some(0)];
     for (i, change) in changes.into_iter().enumerate() {
         let mut scene = scene();
+        scene.oldest = oldest;
         scene.post();
         let liar = Liar::with_cells(&mut scene.victim);
         let payload = pattern(5000, i);
@@ -261,8 +284,13 @@ fn fragments_that_lie() {
 /// Who dies while it writes a message fails the receive, and nothing else.
 #[test]
 fn who_dies_while_writing() {
-    let _dog = watchdog("cells", 30);
+    let _dog = watchdog("cells", 60);
+    OLDEST.into_iter().for_each(who_dies_while_writing_for);
+}
+
+fn who_dies_while_writing_for(oldest: usize) {
     let mut scene = scene();
+    scene.oldest = oldest;
     scene.post();
     let liar = Liar::with_cells(&mut scene.victim);
     let lost = scene.victim.stats().lost;
@@ -275,6 +303,67 @@ fn who_dies_while_writing() {
     assert!(!scene.slots[2].posted, "its receive has failed");
     scene.nothing_was_swallowed("a message that never came");
     scene.exchange();
+}
+
+/// A receive that is too short for an announced message takes what fits, whenever that comes, and is told so once.
+#[test]
+fn payload_that_follows_and_does_not_fit() {
+    let _dog = watchdog("cells", 60);
+    for (slot, cap, oldest) in [(0, 0, 0), (0, 0, 2), (1, 100, 1), (1, 100, 0)] {
+        let mut scene = scene();
+        scene.oldest = oldest;
+        scene.post();
+        let liar = Liar::with_cells(&mut scene.victim);
+        let payload = pattern(5000, 7);
+        announce_for(slot as u64, &liar, 0, 5000, 0, 0);
+        let mut written = 0;
+        for filled in [64, 3000, 4999, 5000] {
+            liar.mem.fill_bytes(first_cell(&liar) + written, &payload[written..filled]);
+            written = filled;
+            liar.ring(FILLED).store(filled as u64, Ordering::Release);
+            scene.turns(20);
+            assert_eq!(scene.slots[slot].posted, filled < 5000, "{filled} of 5000");
+            assert!(scene.slots[slot].bytes[GUARD..][..cap.min(filled)] == payload[..cap.min(filled)], "{filled}");
+        }
+        // Its cell is the victim's now.
+        let lost = scene.victim.stats().lost;
+        say(&liar, 1, 2000, 0);
+        scene.gone(lost + 1, "a cell given twice");
+        scene.nothing_was_swallowed("a message that was too long");
+        scene.exchange();
+    }
+}
+
+/// What an announced message takes of the window it gives back when it is there, no more and no less.
+#[test]
+fn payload_that_follows_gives_the_window_back() {
+    let _dog = watchdog("cells", 60);
+    // One of four messages would find none left if as much again was taken for each.
+    const WINDOW: u64 = 64 << 10;
+    const LEN: u64 = 30_000;
+    for oldest in [0, 3] {
+        let mut scene = Scene::with(Config { rings: 2, eager_window: WINDOW, ..Config::default() });
+        if oldest == 3 {
+            // The only one each time: the others are left out.
+            scene.slots[..3].iter_mut().for_each(|slot| slot.posted = true);
+        }
+        let liar = Liar::with_cells(&mut scene.victim);
+        let credit = || liar.theirs.as_ref().expect("the victim's").word(CREDIT).load(Ordering::Relaxed);
+        for round in 0..4 {
+            scene.post();
+            announce_for(3, &liar, round, LEN, (round as u64) << 1, 0);
+            scene.turns(20);
+            assert!(scene.slots[3].posted && credit() == WINDOW + LEN * round as u64, "round {round}: {}", credit());
+            liar.ring(round * LINE_WORDS + FILLED).store(LEN, Ordering::Release);
+            let until = Deadline::new(5);
+            while scene.slots[3].posted {
+                scene.turns(1);
+                until.check(|| format!("round {round}, oldest {oldest}"));
+            }
+            assert_eq!(credit(), WINDOW + LEN * (round as u64 + 1));
+        }
+        scene.exchange();
+    }
 }
 
 /// What stays in the ring of a dead peer, since it was announced and never written, takes no further receive, though something of that peer is still held here.

@@ -10,6 +10,8 @@ pub struct Scene {
     to_good: Addr,
     pub to_victim: Addr,
     pub slots: Vec<Slot>,
+    /// The slot that is posted first: a message for the oldest receive of all goes by a way of its own.
+    pub oldest: usize,
     rounds: usize,
     pub sends_open: i64,
 }
@@ -34,7 +36,7 @@ impl Scene {
         let (victim, good) = (Node::with(config, attr()), Node::new());
         let (to_good, to_victim) = (victim.knows(&good), good.knows(&victim));
         let slots = CAPS.iter().map(|n| Slot { bytes: vec![0xee; n + 2 * GUARD], posted: false }).collect();
-        let mut scene = Scene { victim, good, to_good, to_victim, slots, rounds: 0, sends_open: 0 };
+        let mut scene = Scene { victim, good, to_good, to_victim, slots, oldest: 0, rounds: 0, sends_open: 0 };
         // One of each size: what the first long message opens stays with the process.
         for _ in 0..3 {
             scene.exchange();
@@ -44,7 +46,9 @@ impl Scene {
 
     /// Posts what is not posted: slot `i` takes tag `i` from anybody.
     pub fn post(&mut self) {
-        for (i, slot) in self.slots.iter_mut().enumerate() {
+        let rest = (0..self.slots.len()).filter(|i| *i != self.oldest);
+        for i in std::iter::once(self.oldest).chain(rest) {
+            let slot = &mut self.slots[i];
             if !slot.posted {
                 slot.posted = true;
                 let end = slot.bytes.len() - GUARD;

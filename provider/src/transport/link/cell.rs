@@ -46,7 +46,8 @@ impl Link {
     #[inline]
     pub fn send_eager(&mut self, (flags, tag, data): (u8, u64, u64), piece: &UserSeg) -> Result<u32, NotSent> {
         let (iov, len) = (std::slice::from_ref(piece), piece.len());
-        if (CELLED..self.announce.min).contains(&len)
+        if (CELLED..=CELL).contains(&len)
+            && len < self.announce.min
             && let Some(cell) = self.cells.as_mut().and_then(Cells::take)
         {
             let engine = self.fills_by(iov);
@@ -115,7 +116,11 @@ impl Link {
     /// Puts payload into the cell of a record that has been announced.
     fn fill_behind(&self, offset: usize, cell: Cell, draft: &Draft<'_>) {
         let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) else { return };
-        let most = if draft.kind == Kind::Data { LONG_STEP } else { STEP.max(draft.len / self.announce.pieces) };
+        let most = if draft.kind == Kind::Data {
+            LONG_STEP
+        } else {
+            STEP.max(draft.len.div_ceil(self.announce.pieces).next_multiple_of(LINE))
+        };
         let mut filled = 0;
         while filled < draft.len {
             let step = most.min(draft.len - filled);
@@ -187,7 +192,7 @@ impl Link {
     /// Copies what comes of the payload of the record at the head to `iov` from `skip` on, at most `max` bytes of it, as long as it comes. Returns whether all of it is there: then
     /// [`payload_to`](Self::payload_to) the same place copies no more than what is missing, and tells how many bytes were placed.
     pub fn follow(&mut self, header: &Header, iov: &[UserSeg], skip: usize, max: usize) -> bool {
-        let (mut looks, engine) = (0, self.engine.for_message(total_len(iov)));
+        let (mut looks, engine) = (0, self.reads_by(header, iov));
         loop {
             let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
             if there > copied {

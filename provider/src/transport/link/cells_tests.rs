@@ -12,12 +12,16 @@ const EARLY: usize = 8 << 10;
 
 /// Two links of a pair of segments of 256 KiB, open or not.
 fn pair(open: [bool; 2]) -> [Link; 2] {
+    pair_by(open, ANNOUNCE, Engine::Plain)
+}
+
+fn pair_by(open: [bool; 2], announce: Announce, engine: Engine) -> [Link; 2] {
     let made = open.map(|open| segment::create(256 << 10, open).expect("memfd"));
     let bell = || {
         let (_fd, map) = crate::sys::memfd::create("bell", crate::shm::bell::BYTES, false).expect("memfd");
         Some((Bell::new(SharedMem::new(map)), 0))
     };
-    let mut links = [0, 1].map(|i| Link::new(made[i].1.clone(), 1 << 20).announcing(ANNOUNCE));
+    let mut links = [0, 1].map(|i| Link::new(made[i].1.clone(), 1 << 20).announcing(announce).copying_by(engine));
     for (i, link) in links.iter_mut().enumerate() {
         let (fd, mem) = &made[1 - i];
         link.attach(segment::attach(fd, mem.bytes(), open[i]).expect("attach"), bell());
@@ -88,6 +92,12 @@ fn who_has_none_sends_by_the_ring() {
 #[test]
 #[cfg_attr(miri, ignore = "memfd_create")]
 fn the_reader_follows_the_writer() {
+    for (pieces, engine) in [(8, Engine::Plain), (2, Engine::Vectors), (1, Engine::Ahead), (64, Engine::Plain)] {
+        the_reader_follows_the_writer_by(Announce { pieces, ..ANNOUNCE }, engine);
+    }
+}
+
+fn the_reader_follows_the_writer_by(announce: Announce, engine: Engine) {
     const LENS: [usize; 6] = [EARLY, EARLY + 1, 12_345, 20_000, 31_000, CELL];
     const KINDS: [Kind; 3] = [Kind::Eager, Kind::Rts, Kind::Data];
     /// A later part of a message begins somewhere in it.
@@ -122,11 +132,11 @@ fn the_reader_follows_the_writer() {
         placed == room
     }
     let both = std::sync::Barrier::new(2);
-    let [mut a, mut b] = pair([true, true]);
+    let [mut a, mut b] = pair_by([true, true], announce, engine);
     let side = |link: &mut Link, writes: usize| {
         // Counted, not asserted: the other one would wait for ever for a thread that is not there.
         let mut wrong = 0;
-        for round in 0..3_000 {
+        for round in 0..1_500 {
             let (kind, byte) = (KINDS[round / LENS.len() % KINDS.len()], |i: usize| (i * 7 + round) as u8);
             let mut bytes = vec![0; LENS[round % LENS.len()] + skip(kind)];
             if round % 2 == writes {
@@ -150,7 +160,7 @@ fn the_reader_follows_the_writer() {
         let other = scope.spawn(|| side(&mut a, 0));
         [side(&mut b, 1), other.join().expect("counts")]
     });
-    assert_eq!(wrong, [0, 0]);
+    assert_eq!(wrong, [0, 0], "{announce:?} {engine:?}");
 }
 
 /// What is long enough, out of the application's memory, and neither a record of another kind nor a part of a very long message.
@@ -179,6 +189,17 @@ fn what_stays_in_the_ring() {
     assert_eq!(send(&mut a, Kind::Put, &[1; 2000]), Ok(33), "what is no message");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL + 1]), Ok(514), "what is too long");
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL]), Ok(1));
+    // By the way of the common case, too, whatever is announced.
+    for min in [1 << 10, CELL, 64 << 10, usize::MAX] {
+        let [mut a, mut b] = pair_by([true, true], Announce { min, pieces: 2 }, Engine::Vectors);
+        for (len, lines) in [(232, 4), (233, 1), (2000, 1), (CELL + 1, 514), (CELL, 1)] {
+            let mut bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+            let before = a.position();
+            let sent = a.send_eager((0, 7, 9), &seg(&mut bytes)).map(|after| after - before);
+            assert_eq!(sent, Ok(lines), "{len} bytes, announced from {min} on");
+            assert!(receive(&mut b).1 == bytes, "{len} bytes, announced from {min} on");
+        }
+    }
     for open in [[false, false], [false, true]] {
         let [mut a, b] = pair(open);
         assert_eq!(a.mine().word(CARD_CELLS).load(Ordering::Relaxed), 0);
@@ -195,6 +216,7 @@ fn what_does_not_go_out_costs_no_cell() {
     while send(&mut a, Kind::Inline, &[1; 8]).is_ok() {}
     for _ in 0..10 {
         assert_eq!(send(&mut a, Kind::Eager, &[1; 2000]), Err(NotSent::Full));
+        assert_eq!(a.send_eager((0, 7, 9), &seg(&mut [1; 2000])), Err(NotSent::Full));
     }
     while b.peek().expect("sound").is_some() {
         receive(&mut b);

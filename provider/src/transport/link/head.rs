@@ -2,11 +2,12 @@
 
 use super::{Corrupt, Link};
 use crate::mem::atomic::{Ordering, Words};
+use crate::mem::engine::Engine;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::layout::LINE;
 use crate::shm::ring::Peeked;
-use crate::wire::header::{HEAD, Header};
+use crate::wire::header::{HEAD, Header, Kind};
 
 /// Lines of a record that are asked for as soon as its header is seen: a core waits for about as many at a time.
 pub(super) const AT_ONCE: usize = 16;
@@ -125,16 +126,19 @@ impl Link {
             return 0;
         }
         let copied = self.inbound.as_ref().map_or(0, |i| i.copied).min(n);
-        let in_cell = header.is_in_cell();
         self.place(header).map_or(0, |(ring, at)| match self.takes(header, n) {
             true => ring.drain_taking(self.engine, at, iov, skip, n),
-            false => {
-                // The receive is as long as its message, mostly.
-                let engine = self.engine.for_message(total_len(iov));
-                let engine = if in_cell { engine } else { engine.for_ring() };
-                copied + ring.drain_by(engine, at + copied, iov, skip + copied, n - copied)
-            }
+            false => copied + ring.drain_by(self.reads_by(header, iov), at + copied, iov, skip + copied, n - copied),
         })
+    }
+
+    /// How payload of the record at the head is copied to `iov`.
+    #[inline]
+    pub(super) fn reads_by(&self, header: &Header, iov: &[UserSeg]) -> Engine {
+        // The receive of a stream is as long as its message, mostly.
+        let total = if header.kind == Kind::Eager { header.len.into() } else { total_len(iov) };
+        let engine = self.engine.for_message(total);
+        if header.is_in_cell() { engine } else { engine.for_ring() }
     }
 
     /// Appends the payload of the record at the head to `out`.

@@ -130,7 +130,7 @@ pub struct Link {
     most_ahead: u32,
     /// Lines that were read are taken.
     taking: bool,
-    /// How long payload is copied into the rings and cells, and out of them.
+    /// How long payload is copied into cells and out of them, and some of it out of rings.
     engine: Engine,
     announce: Announce,
 }
