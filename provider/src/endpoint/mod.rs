@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`send`](self) `send.rs` | the hot way down: route, choose, start |
+//! | `short.rs` | both hot ways for what most messages are: one record, in one piece, to a peer that is there, for the oldest receive |
 //! | `rma.rs` | memory of peers, and what peers do to ours |
 //! | `recv.rs` | post, peek, claim, discard, cancel |
 //! | `arrive.rs` | the hot way up: poll rings, match, deliver |
@@ -15,7 +16,7 @@
 //! | `plan.rs` | how an operation would go, and why |
 //! | `tally.rs`, `explain.rs`, `history.rs`, `circumstances.rs` | what went which way to a peer; why; both told at the end, with what else decided |
 //! | `report.rs` | the one place where operations become completions |
-//! | `lend.rs` | memory that peers may map, and what they let us map |
+//! | `lend.rs`, `private.rs` | memory that peers may map, and what they let us map; buffers that are known to be no such memory |
 //! | `crowd.rs` | whether ranks outnumber the cores they share |
 //! | `books.rs`, `shared.rs` | posted receives and unexpected messages; those of a shared receive context |
 //!
