@@ -1,4 +1,4 @@
-//! Memory of which peers could map nothing when the door was asked last. To ask costs a message of 4 KiB as much as half of what else its sender does besides copying,
+//! Memory of which peers could map nothing when the door was asked last. To ask costs each message more than a hundred instructions (`docs/hot-paths.md`),
 //! and the door knows for how many messages it would say the same.
 
 use crate::transport::NotLendable;
