@@ -162,6 +162,14 @@ fn what_seals_and_protection_say() {
         (0..20).for_each(|seed| message(&mut a, &mut b, private.as_mut_ptr() as usize, &mut into, seed));
         assert_eq!(a.stats().mapped, 0);
         assert_eq!((told(&a, "it is private memory"), told(&a, "was not known yet")), (19, 2));
+        // To itself a node lends nothing, whatever it knows of the memory, and that is no news.
+        let to_self = a.knows(&a);
+        for _ in 0..20 {
+            a.recv(Want::any(), &mut into).expect("recv");
+            a.send(Msg::new(to_self, 1), &mut private).expect("send");
+            a.complete(2);
+        }
+        assert_eq!((told(&a, "it is private memory"), told(&a, "was not known yet")), (19, 2));
         // What nobody else may write is read, and not written.
         let [(_one, _my_one, here), (_two, _my_two, there)] = [long(true), long(true)];
         (0..6).for_each(|seed| message(&mut a, &mut b, here, bytes(there, LONG), seed));

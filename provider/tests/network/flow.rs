@@ -119,6 +119,36 @@ fn tiny_buffers() {
     }
 }
 
+/// What came in one call is taken in one turn, whichever ways it went: a turn for each would be a system call for each.
+#[test]
+fn a_turn_takes_short_and_longer_messages() {
+    let _dog = watchdog("mixed", 60);
+    let (mut a, mut b, to_b, _) = pair();
+    const COUNT: usize = 30;
+    let mut out: Vec<Vec<u8>> = (0..COUNT).map(|i| pattern([8, 1000][i % 2], i)).collect();
+    let mut into: Vec<Vec<u8>> = out.iter().map(|o| vec![0; o.len()]).collect();
+    for buf in &mut into {
+        b.recv(Want::tag(3), buf).expect("recv");
+    }
+    for buf in &mut out {
+        a.send(Msg::new(to_b, 3), buf).expect("send");
+    }
+    let (mut left, until) = (0, Deadline::new(20));
+    while left < COUNT {
+        left += crate::common::all_ok(&a.poll());
+        until.check(|| format!("{left} left"));
+    }
+    let (mut came, mut turns) = (0, 0);
+    while came < COUNT {
+        if let rustmx::CqRead::Got(n) = b.domain.cq_read(b.cq, COUNT, &mut |_| ()) {
+            (came, turns) = (came + n, turns + 1);
+        }
+        until.check(|| format!("{came} came"));
+    }
+    assert!(into == out);
+    assert!(turns < COUNT / 4, "{turns} turns for {COUNT} messages");
+}
+
 /// The reader does nothing for three seconds, with a full window; then all is there.
 #[test]
 fn a_reader_that_computes() {
