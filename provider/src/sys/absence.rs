@@ -21,10 +21,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::Duration;
 
-/// Between looks. What was put off leaves after two, if nothing else waits for longer.
-const TICK: Duration = Duration::from_millis(10);
+/// Between looks. What was put off leaves after two, if nothing else waits for longer. To wake for a look takes some microseconds of a core, and happens only
+/// while things are put off.
+const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a note after which nobody looks until the next one.
-const DROWSY: u32 = 100;
+const DROWSY: u32 = 200;
 /// What turns do not help is looked at more and more seldom: most ticks between two of these.
 const LONGEST: u32 = 4;
 
