@@ -16,12 +16,13 @@ pub(super) const CELLED: usize = INLINE_MAX + 1;
 const CELL_NAME: usize = LINE_WORDS - 1;
 /// The one that says how many bytes of the payload are in it.
 const CELL_FILLED: usize = LINE_WORDS - 2;
-/// A longer message is not announced before it is in its cell: its reader falls behind, and what then comes as a whole is written sooner where nobody reads beside.
+/// Of a longer message only the first fragment is announced before it is in its cell: its reader falls behind, and what then comes as a whole is written sooner where nobody reads
+/// beside.
 pub(super) const EARLY_UP_TO: usize = 64 << 10;
 /// After so many bytes at least the reader is told how many are there: some hundreds of instructions, so that it seldom waits, and the line seldom goes to and fro.
-const STEP: usize = 4 << 10;
+pub(super) const STEP: usize = 4 << 10;
 /// After so many bytes of a later fragment of a stream the reader is told how many are there: it is still busy with those before.
-const LONG_STEP: usize = 16 << 10;
+pub(super) const LONG_STEP: usize = 16 << 10;
 
 /// Looks at how much of a payload is there since the last line of it came, before the turn ends: half a microsecond or so. Its writer is at it, unless somebody took its core away.
 const LOOKS: u32 = 32;
@@ -38,7 +39,8 @@ pub struct Announce {
 /// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
 pub(super) fn goes_early(draft: &Draft<'_>, announce: Announce) -> bool {
     let of_message = matches!(draft.kind, Kind::Eager | Kind::Rts | Kind::Data);
-    of_message && draft.len >= announce.min && draft.bytes.is_empty() && total_len(draft.iov) <= EARLY_UP_TO
+    let has_begun = draft.kind == Kind::Data && total_len(draft.iov) > EARLY_UP_TO;
+    of_message && !has_begun && draft.len >= announce.min && draft.bytes.is_empty()
 }
 
 impl Link {
@@ -196,6 +198,9 @@ impl Link {
         loop {
             let (there, copied) = (self.there(header), self.inbound.as_ref().map_or(0, |i| i.copied));
             if there > copied {
+                if there == usize::from(header.len) {
+                    self.fetch_next(header, there - copied);
+                }
                 if let Some((memory, at)) = self.place(header) {
                     memory.drain_by(engine, at + copied, iov, skip + copied, there.min(max).saturating_sub(copied));
                 }
