@@ -68,6 +68,8 @@ class Results:
             here = {"sweep": ("latency", "bandwidth")}.get(program, (program,))
             fields = wanted.METRICS.get(program) or {metric: METRICS[metric][0] for metric in here}
             for metric, field in fields.items():
+                if field not in point:
+                    continue  # plain loops send no windows
                 sizes = self.samples.setdefault(metric, {}).setdefault(stack, {})
                 sizes.setdefault(point.get("size", point.get("bytes")), {})[round_] = point[field]
 
@@ -101,6 +103,11 @@ class Results:
 OWN = ("sweep", "rate", "allreduce")  # programs that run under the stacks of one MPI
 
 
+def field_of(program):
+    """Where a program across MPIs has half a round trip."""
+    return wanted.METRICS[program][program]
+
+
 def members(stacks, mpi):
     """The stacks of a unit."""
     return [s for s in stacks if (s in wanted.STACKS if mpi == ACROSS else STACKS[s][0] == mpi and s != wanted.HEAP)]
@@ -126,6 +133,10 @@ def measure(stacks, programs, options):
                     say(f"FAILED {name} {program}: {why}")
                 else:
                     this.append((name, points))
+            if mpi == ACROSS:
+                points = over.loops(OUT, program == "fresh", options.max)
+                hands.append(limits(True)["handover_ns"])
+                this += [(name, [{"size": p["size"], field_of(program): p[field]} for p in points]) for name, field in wanted.LOOPS.items()]
             steady = max(hands) <= (wanted.UNSTEADY if mpi == ACROSS else UNSTEADY) * min(hands)
             # At the end an unsteady one is shown if there is no other, but it proves nothing.
             keep = steady or (kept[mpi, program] == 0 and attempt == 2 * rounds)
@@ -202,11 +213,12 @@ def show_across(results, stacks):
         ours = [s for s in (wanted.HEAP, wanted.PLAIN) if s in here]
         hands = results.hands(metric.split()[0], ACROSS)
         print(f"\n{words}; hand-over {statistics.median(hands):.0f} ns ({min(hands):.0f} .. {max(hands):.0f})")
-        head = ["size", *here] + [f"{s.split('-')[1]}/best" for s in ours] + [f"spread {s.split('-')[1]}" for s in ours]
+        shown = [*here, *(loops for loops in wanted.LOOPS if results.samples[metric].get(loops))]
+        head = ["size", *shown] + [f"{s.split('-')[1]}/best" for s in ours] + [f"spread {s.split('-')[1]}" for s in ours]
         rows = [head]
         for size in sizes:
             parts = [list(wanted.ratios(results.samples, metric, s, size).values()) for s in ours]
-            row = [human(size)] + [cell(results.median(metric, s, size), 0 if metric in wanted.RATES else 2) for s in here]
+            row = [human(size)] + [cell(results.median(metric, s, size), 0 if metric in wanted.RATES else 2) for s in shown]
             row += [cell(statistics.median(p)) if p else "-" for p in parts]
             rows.append(row + [f"{min(p):.2f}..{max(p):.2f}" if p else "-" for p in parts])
         table(rows)
@@ -308,7 +320,7 @@ def main():
     if wanted.HEAP in stacks and not over.HEAP.exists():
         say(f"{wanted.HEAP} left out: {over.HEAP} is missing: cargo build --release -p rustmx-heap")
         stacks.remove(wanted.HEAP)
-    over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"))
+    over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"), ("loops",))
     results = measure(stacks, programs, options)
     unsteady = {h["program"] for h in results.handovers if h["mpi"] == ACROSS and h["kept"] and not h["steady"]}
     unsteady |= {h["program"] for h in results.handovers if h["mpi"] == "ompi5" and h["kept"] and not h["steady"]}
@@ -331,7 +343,8 @@ def main():
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")
         if any(g["verdict"] != "not measured" for g in asked):
             print("\nLong messages: the worst size of each goal; of the best other stack's time in the same round, the smallest and the largest round;")
-            print("hand-over of a cache line in the rounds that count, ns: median (smallest .. largest)")
+            print("hand-over of a cache line in the rounds that count, ns: median (smallest .. largest). Plain loops: what part of the best other stack's time they")
+            print("need (mpi-tests/bench/loops.c); where that is above the goal, too, it is out of reach (limit)")
             table(wanted.rows(asked, human))
             for line in wanted.reasons(asked):
                 print(f"  {line}")

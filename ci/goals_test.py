@@ -36,6 +36,26 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(goals.judged(s, {"reused"})[0]["verdict"], "unproven")
         self.assertEqual(goals.judged(s, {"fresh"})[0]["verdict"], "missed")
 
+    def test_what_plain_loops_do_not_reach_is_the_limit(self):
+        def judged(loops):
+            s = samples("reused", ompi5_heap={8192: [6, 7, 8], 16384: [6, 6, 6]}, ompi5_sm={8192: [10] * 3, 16384: [10] * 3},
+                        loops_mapped=loops, loops={8192: [9] * 3, 16384: [9] * 3})
+            return goals.judged(s)[0]
+
+        found = judged({8192: [5, 5.1, 5.1], 16384: [5.1] * 3})
+        self.assertEqual((found["verdict"], found["worst_size"], found["plain_loops"], found["sizes_limit"]), ("limit", 8192, 0.51, 2))
+        # The worse size is out of reach: the other one decides.
+        found = judged({8192: [5.1] * 3, 16384: [5] * 3})
+        self.assertEqual((found["verdict"], found["worst_size"], found["plain_loops"], found["sizes_limit"]), ("missed", 16384, 0.5, 1))
+        table = goals.rows([found], str)
+        self.assertEqual(table[1][table[0].index("plain loops")], "0.50")
+        # What was not measured is no excuse.
+        self.assertEqual((judged({})["verdict"], judged({16384: [9]})["worst_size"]), ("missed", 8192))
+        # Nor is it one for what is met.
+        s = samples("fresh", ompi5_rustmx={4096: [10]}, impi_own={4096: [10]}, loops={4096: [11]})
+        found = next(g for g in goals.judged(s) if g["verdict"] != "not measured")
+        self.assertEqual((found["verdict"], found["sizes_limit"]), ("met", 0))
+
     def test_nothing_measured_is_no_success(self):
         self.assertEqual({g["verdict"] for g in goals.judged({})}, {"not measured"})
         self.assertEqual(len(goals.rows(goals.judged({}), str)), 1 + len(goals.GOALS) + len(goals.STEPS))

@@ -211,6 +211,12 @@ def objects(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+def loops(out, fresh, longest):
+    """The least that messages take, by size (mpi-tests/bench/loops.c)."""
+    command = [str(out / "loops"), "--min", "1024", "--max", str(longest)] + (["--fresh"] if fresh else [])
+    return objects(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout)
+
+
 def limits(out, handover_only):
     """What the machine allows just now (mpi-tests/bench/limits.c)."""
     command = [str(out / "limits")] + (["--handover"] if handover_only else [])
