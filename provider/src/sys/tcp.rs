@@ -90,16 +90,19 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 ///
 /// While there is something to be sent the kernel asks, too: again what is not acknowledged, or whether there is room now. The pauses double,
 /// up to two minutes; here they end at a third of `millis`, so that a silence of `millis` means something. Linux before 6.15 cannot
-/// do that: there a peer that has no room, and whose host goes, is noticed up to two minutes later.
-pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<(), Errno> {
+/// do that: there a peer that has no room, and whose host goes, is noticed up to two minutes later, if nobody asks besides.
+///
+/// Returns whether the kernel can.
+pub fn set_patience(fd: &OwnedFd, millis: u64) -> Result<bool, Errno> {
     let pause = (millis / 3).clamp(*RTO_MAX.start(), *RTO_MAX.end()) as libc::c_int;
     let len = size_of_val(&pause) as libc::socklen_t;
     // SAFETY: the kernel reads an int. An older one knows no such option, and does nothing.
-    let _ = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_RTO_MAX_MS, (&raw const pause).cast(), len) };
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_RTO_MAX_MS, (&raw const pause).cast(), len) };
     let idle = (millis / 3000).clamp(1, KEEPALIVE[0]);
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(idle))?;
     let asks = (millis / 1000).saturating_sub(idle) / KEEPALIVE[1];
-    sockopt::set_tcp_keepcnt(fd, asks.clamp(1, 120) as u32)
+    sockopt::set_tcp_keepcnt(fd, asks.clamp(1, 120) as u32)?;
+    Ok(done == 0)
 }
 
 /// Congestion control of connections that do not leave the host (tcp(7), TCP_CONGESTION).
@@ -301,6 +304,8 @@ pub struct Health {
     pub waits: bool,
     /// Milliseconds since anything came from the other side's kernel. It acknowledges also when its process does not read.
     pub silent: u32,
+    /// The other side has no room for what is to be sent (since Linux 4.6).
+    pub no_room: bool,
     /// Packets with data that were sent (since Linux 4.6). The count goes round.
     pub segments: u32,
     /// Those of them that were sent again. So does this.
@@ -327,6 +332,7 @@ pub fn health(fd: &OwnedFd) -> Option<Health> {
         waits: info.tcpi_probes > 0 || info.tcpi_unacked > 0 && info.tcpi_last_data_sent < info.tcpi_last_ack_recv,
         // Data alone need not count as an acknowledgement.
         silent: info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv),
+        no_room: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,
         segments: info.tcpi_data_segs_out,
         again: info.tcpi_total_retrans,
         round_trip: Some(info.tcpi_min_rtt).filter(|micros| !matches!(*micros, 0 | u32::MAX)),

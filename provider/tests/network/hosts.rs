@@ -3,6 +3,7 @@
 
 mod flows;
 mod nat;
+mod rare_questions;
 
 use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};

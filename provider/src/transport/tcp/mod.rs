@@ -43,6 +43,7 @@ mod bundle;
 mod call;
 mod connection;
 mod dial;
+mod doubt;
 mod expected;
 mod favourite;
 mod greeting;
@@ -228,7 +229,7 @@ impl Tcp {
         watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
     ) -> Result<Arc<Connection>, Error> {
         let stream = if self.terms.afar { stream.far_away() } else { stream };
-        let _ = tcp::set_patience(stream.fd(), self.terms.patience);
+        let asks = tcp::set_patience(stream.fd(), self.terms.patience);
         if stream.is_near() {
             tcp::hurry(stream.fd());
         }
@@ -239,6 +240,9 @@ impl Tcp {
             return Err(Error::NoResources);
         }
         let connection = Arc::new(Connection::new(stream, slot, self.office.clone(), origin));
+        if asks == Ok(false) {
+            connection.ask_besides();
+        }
         entry.insert(Arc::downgrade(&connection));
         Ok(connection)
     }

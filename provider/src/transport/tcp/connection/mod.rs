@@ -4,6 +4,7 @@ mod line;
 
 use super::bundle::Bundle;
 use super::call::Call;
+use super::doubt::Doubt;
 use super::haste::Haste;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
@@ -26,6 +27,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// Records between looks whether enough waits to leave at once.
 const FEW: u64 = 4;
+/// Milliseconds without a word of a peer's kernel before its host is asked besides.
+const QUIET: u32 = 1000;
 
 /// What a read did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +96,10 @@ pub(super) struct Halves {
     unwatched: bool,
     /// When it was first seen that something of ours is not answered; 0: it is.
     waits_since: u64,
+    /// The kernel does not ask often enough whether a peer has room.
+    asks_besides: bool,
+    /// So its host is asked.
+    doubt: Option<Box<Doubt>>,
     pub haste: Haste,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
@@ -163,6 +170,8 @@ impl Connection {
             awaits_room: false,
             unwatched: false,
             waits_since: 0,
+            asks_besides: false,
+            doubt: None,
             haste: Haste::default(),
             is_dirty: false,
         };
@@ -462,6 +471,9 @@ impl Connection {
         let mut halves = self.halves.lock();
         self.look_at_haste(&mut halves, &health);
         self.teach(&mut halves, &health);
+        if self.is_deserted(&mut halves, &health, now) {
+            halves.ended.get_or_insert(Error::Silent);
+        }
         if !health.waits {
             halves.waits_since = 0;
             return;
@@ -475,6 +487,25 @@ impl Connection {
         if u64::from(health.silent) >= limit && waited >= limit / 4 {
             halves.ended.get_or_insert(Error::Silent);
         }
+    }
+
+    /// The kernel does not ask often enough: hosts of peers without room are asked besides.
+    pub(super) fn ask_besides(&self) {
+        self.halves.lock().asks_besides = true;
+    }
+
+    /// Whether the host of a peer that has no room is silent for too long, by what was asked besides.
+    fn is_deserted(&self, halves: &mut Halves, health: &Health, now: u64) -> bool {
+        if !halves.asks_besides || !health.no_room {
+            halves.doubt = None;
+            return false;
+        }
+        if halves.doubt.is_none() && health.silent < QUIET {
+            return false;
+        }
+        let doubt = halves.doubt.get_or_insert_with(|| Box::new(Doubt::about(tcp::peer_address(self.stream.fd()))));
+        let limit = self.office.limit();
+        doubt.look(now).is_some_and(|silence| silence >= limit) && u64::from(health.silent) >= limit
     }
 
     /// Sends what is left. Whether all of it is with the other side's kernel.

@@ -1,0 +1,118 @@
+//! A kernel that asks a peer without room less and less often (before Linux 6.15; here one that is made to not know the option against that): the host of
+//! such a peer is asked by ICMP.
+
+use super::{Lab, PATIENCE, SLACK, lab, run_on};
+use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
+use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
+use crate::filter::refuse_option;
+use rustmx::{Config, Error, Name, OpFlags};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// `TCP_RTO_MAX_MS` of linux/tcp.h.
+const OPTION: i32 = 44;
+/// `IPPROTO_TCP`.
+const LEVEL: i32 = 6;
+/// After so long such a kernel asks for the next time 12 seconds later.
+const CALM: Duration = Duration::from_secs(14);
+
+/// This program in a role on a host.
+fn on(host: &str, words: &str) -> Copy {
+    let inner = command("hosts::rare_questions::role_of_a_host", words);
+    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
+    let mut outer = Command::new(lab);
+    outer.args(["exec", host]).arg(inner.get_program()).args(inner.get_args()).env("NETLAB", super::LAB);
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    spawn(&mut outer)
+}
+
+fn config() -> Config {
+    Config { shm: 0, peer_timeout: PATIENCE, ..Config::default() }
+}
+
+/// Not a test of its own: what the copies of this program do.
+#[test]
+fn role_of_a_host() {
+    let Some(words) = role() else { return };
+    refuse_option(LEVEL, OPTION);
+    match words[0].as_str() {
+        "sleeper" => sleeper(),
+        _ => sender(&words[1]),
+    }
+}
+
+/// Answers first contact, and then reads nothing any more.
+fn sleeper() {
+    let mut node = Node::with(config(), attr());
+    let mut into = [0; 8];
+    node.recv(Want::tag(0), &mut into).expect("recv");
+    say(&node.name().to_string());
+    let until = Deadline::new(20);
+    while node.poll().is_empty() {
+        until.check(|| "nobody calls".into());
+    }
+    // What is acknowledged leaves.
+    node.quiet(2000);
+    say("asleep");
+    follow_parent();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Sends more than there is room for, says that the peer is not taken for gone as long as it only sleeps, and then how long it took until it was.
+fn sender(name: &str) {
+    let mut node = Node::with(config(), attr());
+    let name: Name = name.parse().expect("a name");
+    let to = node.av.insert(&name);
+    let mut out = pattern(32 << 20, 1);
+    node.send(Msg::new(to, 0).with(OpFlags::DELIVERY_COMPLETE), &mut [1; 8]).expect("send");
+    let until = Deadline::new(20);
+    while node.poll().is_empty() {
+        until.check(|| "no contact".into());
+    }
+    // Until the other one looks no more.
+    hear();
+    node.send(Msg::new(to, 1), &mut out).expect("send");
+    let calm = Instant::now() + CALM;
+    while Instant::now() < calm {
+        let events = node.poll();
+        assert!(events.is_empty(), "who only sleeps is not gone: {events:?}");
+    }
+    say("calm");
+    hear();
+    let (start, until) = (Instant::now(), Deadline::new(60));
+    loop {
+        if let Some(event) = node.poll().pop() {
+            let e = event.expect_err("nobody read it");
+            assert!(e.error == Error::Silent && e.peer == Some(name), "{e:?}");
+            break;
+        }
+        until.check(|| "nothing is noticed".into());
+    }
+    say(&start.elapsed().as_millis().to_string());
+}
+
+#[test]
+fn a_host_that_answers_pings_is_noticed_in_time_when_it_goes() {
+    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let _dog = watchdog("rare_questions", 100);
+    // The second host answers no pings: its silence proves nothing, and nobody is taken for gone.
+    for answers in [true, false] {
+        run_on("h1", "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range");
+        run_on("h2", &format!("echo {} > /proc/sys/net/ipv4/icmp_echo_ignore_all", u8::from(!answers)));
+        let mut sleeper = on("h2", "sleeper");
+        let mut sender = on("h1", &format!("sender {}", sleeper.hear()));
+        assert_eq!(sleeper.hear(), "asleep");
+        sender.tell("go");
+        assert_eq!(sender.hear(), "calm");
+        if answers {
+            lab(&["drop", "h2", "on"]);
+            sender.tell("go");
+            let took: u64 = sender.hear().parse().expect("milliseconds");
+            lab(&["mend", "h2"]);
+            assert!(took <= PATIENCE + SLACK, "noticed after {took} ms");
+            eprintln!("noticed after {took} ms");
+        }
+    }
+}
