@@ -7,15 +7,13 @@
 use super::peers::Contact;
 use super::{Endpoint, Out};
 use crate::completion::waiter::News;
+use crate::transport::tcp::HEALTH_NAP;
 use crate::types::PeerId;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Nanoseconds that may be slept while a peer cannot be trusted to wake us: one that takes part in no fences.
 pub(crate) const UNFENCED: u64 = 1_000_000;
-
-/// Nanoseconds that may be slept while there are peers on other hosts.
-const HEALTH: u64 = 250_000_000;
 
 /// How long a sleep may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +108,7 @@ impl Endpoint {
         let woken = self.peers.ids().all(|id| self.peers.get(id).link.as_ref().is_none_or(|l| l.wakes_us()));
         let unsure = (!woken).then_some(UNFENCED);
         // Whether their hosts still answer is asked by us alone.
-        let health = self.poll.network.then_some(HEALTH);
+        let health = self.poll.network.then_some(HEALTH_NAP);
         let door = self.door.as_ref().and_then(|door| door.longest_nap());
         calls.chain(question).chain(unsure).chain(health).chain(door).min().map_or(Patience::Unlimited, Patience::Nanos)
     }

@@ -103,6 +103,8 @@ pub use zerocopy::Sums;
 
 /// Nanoseconds between looks at the health of connections, at most.
 pub const HEALTH_EVERY: u64 = 500_000_000;
+/// Nanoseconds that may be slept while there are connections: whoever sleeps looks so much later.
+pub const HEALTH_NAP: u64 = 250_000_000;
 /// What a shorter patience is divided by for that.
 const LOOKS: u64 = 8;
 /// Nanoseconds within which something of ours usually follows that tells the other side what we have read.

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::lessons::Lessons;
 use super::zerocopy::{Means, Sums};
-use super::{HEALTH_EVERY, LOOKS};
+use super::{HEALTH_EVERY, HEALTH_NAP, LOOKS};
 use crate::config::network::ZeroCopy;
 use crate::peer::name::Name;
 use crate::sys::absence::Absence;
@@ -103,8 +103,25 @@ impl Office {
         HEALTH_EVERY.min(self.patience * 1_000_000 / LOOKS)
     }
 
-    /// Milliseconds of silence after which a look ends a connection, so that it is not later than the patience says.
+    /// Milliseconds of silence after which a look ends a connection, so that it is not later than the patience says: the next look may come after a
+    /// whole pause, and a sleep.
     pub fn limit(&self) -> u64 {
-        self.patience - self.health_every() / 1_000_000
+        let pause = self.health_every();
+        self.patience - (pause + HEALTH_NAP.min(pause)) / 1_000_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who was not silent for long enough at one look is found at the next one, in time.
+    #[test]
+    fn a_look_is_not_later_than_the_patience_says() {
+        for patience in [3_000, 4_000, 10_000, 3_600_000] {
+            let office = Office::new(patience, ZeroCopy::default()).expect("a poller");
+            let latest = office.limit() + (office.health_every() + HEALTH_NAP) / 1_000_000;
+            assert!(latest <= patience && office.limit() > patience / 2, "{patience}: {latest}");
+        }
     }
 }
