@@ -265,7 +265,7 @@ def killed(options):
 
 @scene("a host vanishes (all its packets are lost)", "--hosts", "2")
 def vanish(options):
-    return vanishes(options, 5, 12.5)
+    return vanishes(options, 5, 10.5)
 
 
 @scene("a host vanishes, FI_RUSTMX_PEER_TIMEOUT=4000", "--hosts", "2")
@@ -275,7 +275,7 @@ def vanish_sooner(options):
 
 @scene("a cable is pulled for good", "--hosts", "2")
 def cable(options):
-    return vanishes(options, 5, 12.5, fault=("link", "h2", "down"))
+    return vanishes(options, 5, 10.5, fault=("link", "h2", "down"))
 
 
 @scene("a rank computes for 60 s while it is sent 1000 messages and 16 MiB", "--hosts", "2")

@@ -9,7 +9,7 @@ use rustmx::sys::host;
 use rustmx::wire::hello::{BadHello, HELLO_LEN, Hello, Refusal};
 use rustmx::{Addr, Config, Domain, EpAttr, Error, ErrorEntry, Name, OpFlags};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -219,24 +219,30 @@ fn a_hello_without_a_proof_tells_nothing() {
 }
 
 /// Between two that talk. The bytes that went through, and one of them flipped if `flip` says which (of those to the listener).
-struct Between {
+pub struct Between {
     listener: TcpListener,
     to: std::net::SocketAddr,
     ends: Option<[TcpStream; 2]>,
-    said: [Vec<u8>; 2],
+    /// By the caller, and by the listener.
+    pub said: [Vec<u8>; 2],
     flip: Option<usize>,
 }
 
 impl Between {
     fn new(to: &Node, flip: Option<usize>) -> (Between, Name) {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind");
+        Between::at("127.0.0.1".parse().expect("an address"), to, flip)
+    }
+
+    /// Listens there.
+    pub fn at(ip: IpAddr, to: &Node, flip: Option<usize>) -> (Between, Name) {
+        let listener = TcpListener::bind((ip, 0)).expect("bind");
         listener.set_nonblocking(true).expect("nonblocking");
         let here = listener.local_addr().expect("address");
         let between = Between { listener, to: place(to), ends: None, said: [vec![], vec![]], flip };
         (between, to.name().at(&[(here.ip(), 0)], here.port()))
     }
 
-    fn pass(&mut self) {
+    pub fn pass(&mut self) {
         if self.ends.is_none()
             && let Ok((caller, _)) = self.listener.accept()
         {

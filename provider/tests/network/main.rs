@@ -7,14 +7,17 @@
 //! | `keys.rs` | who has not the job's key, and who listens or alters what is said |
 //! | `many.rs` | a process with many peers |
 //! | `crossing.rs` | both sides call at the same moment |
+//! | `breaks.rs` | the first connection of a pair breaks under all that waits (`waits.rs`) |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
 //! | `refusals.rs` | the same where the kernel refuses it: limits of locked memory, no io_uring |
 //! | `silence.rs` | a peer that is stopped and not gone |
-//! | `hosts.rs` | a peer on another host (of `ci/netlab.sh`, where there is one) that is cut off |
+//! | `hosts.rs` | peers on other hosts (of `ci/netlab.sh`, where there is one), of whatever family and with whatever cards |
+//! | `hosts/cut_off.rs` | a host that vanishes, whatever waits for it, also in the middle of first contact |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
 //! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
+//! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
 //! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |
@@ -24,6 +27,7 @@
 //! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
 
 mod addresses;
+mod breaks;
 #[path = "../common/mod.rs"]
 mod common;
 mod crossing;
@@ -45,4 +49,5 @@ mod refusals;
 mod scene;
 mod silence;
 mod strangers;
+mod waits;
 mod zerocopy;

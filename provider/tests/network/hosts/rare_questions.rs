@@ -1,7 +1,7 @@
 //! A kernel that asks a peer without room less and less often (before Linux 6.15; here one that is made to not know the option against that): the host of
 //! such a peer is asked by ICMP.
 
-use super::{Lab, PATIENCE, SLACK, lab, run_on};
+use super::{Lab, lab, run_on};
 use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::filter::refuse_option;
@@ -9,6 +9,9 @@ use rustmx::{Config, Error, Name, OpFlags};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// Milliseconds; and beyond that, for a look and a busy machine. The kernel's next question comes later than both.
+const PATIENCE: u64 = 5000;
+const SLACK: u64 = 2000;
 /// `TCP_RTO_MAX_MS` of linux/tcp.h.
 const OPTION: i32 = 44;
 /// `IPPROTO_TCP`.
