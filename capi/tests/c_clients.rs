@@ -102,6 +102,31 @@ fn absent() {
     }
 }
 
+/// Whoever cannot be connected to is told without `FI_LOG_LEVEL`: both ends, why, and what to do; once of a host, and of the lack of descriptors.
+#[test]
+fn who_cannot_be_connected_to_is_told_on_standard_error() {
+    let mut client = stock(build("unreached", "client", &["-lfabric"]));
+    client.env("FI_RUSTMX_SHM", "0").env("FI_RUSTMX_IFACE", "127.0.0.1").env("FI_RUSTMX_CONNECT_TIMEOUT", "1000");
+    let out = run(&mut client, LIMIT);
+    assert!(out.status.success(), "{:?}\n{}", out.status, text(&out));
+    let said = String::from_utf8_lossy(&out.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    let whys: [&[&str]; 3] = [
+        &["cannot connect to rustmx://127.0.0.8:", "refused: nothing listens there", "see whether that process ended"],
+        &[
+            "cannot connect to rustmx://127.0.0.9:",
+            " from 127.0.0.1 timed out: is the port open?",
+            "FI_RUSTMX_PORT_RANGE",
+            "FI_RUSTMX_IFACE",
+        ],
+        &["cannot connect to rustmx://127.0.0.7:", "all file descriptors that it may have", "ulimit -Hn"],
+    ];
+    assert_eq!(lines.len(), whys.len(), "{said}");
+    for (line, why) in lines.iter().zip(whys) {
+        assert!(line.starts_with("rustmx: ") && why.iter().all(|word| line.contains(word)), "{line}");
+    }
+}
+
 /// Bytes that messages took by a way, as a line of explain tells them: "send  same host  32768 .. max  mapped  2 times  4297064448 bytes  …".
 fn bytes_sent(told: &str, peers: &str, way: &str) -> u64 {
     let row = told.lines().filter_map(|line| line.trim_start().strip_prefix("send ")?.trim_start().strip_prefix(peers));

@@ -1,7 +1,9 @@
 //! Where the engine's sentences go. The sink is libfabric's `fi_log` in the provider, memory in tests; there is no global logger.
 
+use parking_lot::Mutex;
 use std::fmt::Write;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How urgent.
@@ -59,25 +61,45 @@ pub fn tell(who: &str, text: &str) {
     let _ = std::io::stderr().write_all(format!("{who}: {text}\n").as_bytes());
 }
 
+/// What is insisted on once, by its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Peers that cannot be connected to.
+    Contact,
+    /// No file descriptors are left.
+    Descriptors,
+    /// No port of the range is left to call from.
+    Ports,
+}
+
+/// Hosts that are told of, and then no more. Jobs have thousands of processes, and each tells.
+const MOST_HOSTS: usize = 3;
+
+type Told = Vec<(Kind, Option<IpAddr>)>;
+
 /// A handle on a sink; cheap to clone.
 #[derive(Clone)]
-pub struct Log(Option<Arc<dyn LogSink>>);
+pub struct Log {
+    sink: Option<Arc<dyn LogSink>>,
+    /// What was insisted on once, through any clone.
+    told: Arc<Mutex<Told>>,
+}
 
 impl Log {
     /// To `sink`.
     pub fn new(sink: Arc<dyn LogSink>) -> Log {
-        Log(Some(sink))
+        Log { sink: Some(sink), told: Arc::default() }
     }
 
     /// To nowhere.
     pub fn silent() -> Log {
-        Log(None)
+        Log { sink: None, told: Arc::default() }
     }
 
     /// Says something, if anybody listens; `text` is only called then.
     #[cold]
     pub fn say(&self, level: LogLevel, subsystem: LogSubsystem, text: impl FnOnce() -> String) {
-        if let Some(sink) = &self.0
+        if let Some(sink) = &self.sink
             && sink.enabled(level, subsystem)
         {
             sink.write(level, subsystem, &text());
@@ -87,13 +109,36 @@ impl Log {
     /// What the user set and cannot be, or keeps this process, or this job, from running: goes to standard error if the log does not show it.
     #[cold]
     pub fn insist(&self, text: impl FnOnce() -> String) {
-        match &self.0 {
+        match &self.sink {
             Some(sink) if sink.enabled(LogLevel::Warn, LogSubsystem::EpCtrl) => {
                 sink.write(LogLevel::Warn, LogSubsystem::EpCtrl, &text());
             }
             Some(sink) => sink.insist(&text()),
             None => {}
         }
+    }
+
+    /// As [`insist`](Self::insist), of what may befall many endpoints. Without a host it is told once of each `kind`; else once of each host, and of a
+    /// few hosts, but a log that shows it shows it each time.
+    #[cold]
+    pub fn insist_once(&self, kind: Kind, host: Option<IpAddr>, text: impl FnOnce() -> String) {
+        let Some(sink) = &self.sink else { return };
+        if host.is_some() && sink.enabled(LogLevel::Warn, LogSubsystem::EpCtrl) {
+            return self.warn(text);
+        }
+        let hosts = {
+            let mut told = self.told.lock();
+            let hosts = told.iter().filter(|(k, _)| *k == kind).count();
+            if hosts == MOST_HOSTS || told.contains(&(kind, host)) {
+                return;
+            }
+            told.push((kind, host));
+            hosts + 1
+        };
+        self.insist(|| match hosts {
+            MOST_HOSTS => format!("{} (of further hosts FI_LOG_LEVEL=warn tells)", text()),
+            _ => text(),
+        });
     }
 
     /// A warning about a connection.
@@ -158,7 +203,7 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Lines(parking_lot::Mutex<Vec<String>>);
+    struct Lines(Mutex<Vec<String>>);
 
     impl LogSink for Lines {
         fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
@@ -168,6 +213,41 @@ mod tests {
         fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
             self.0.lock().push(text.into());
         }
+    }
+
+    /// What standard error would show.
+    #[derive(Default)]
+    struct Shown(Mutex<Vec<String>>);
+
+    impl LogSink for Shown {
+        fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+            false
+        }
+
+        fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+            panic!("nobody would see: {text}");
+        }
+
+        fn insist(&self, text: &str) {
+            self.0.lock().push(text.into());
+        }
+    }
+
+    #[test]
+    fn what_befalls_many_is_insisted_on_once_of_each_host_and_of_few() {
+        let (shown, lines) = (Arc::new(Shown::default()), Arc::new(Lines::default()));
+        for log in [Log::new(shown.clone()), Log::new(lines.clone())] {
+            let host = |i: u8| Some(IpAddr::from([10, 0, 0, i]));
+            // Ranks of many hosts, several of each, by several endpoints.
+            for i in 0..100 {
+                log.clone().insist_once(Kind::Contact, host(i / 2), || format!("rank {i}"));
+            }
+            (0..9).for_each(|i| log.insist_once(Kind::Descriptors, None, || format!("descriptors {i}")));
+        }
+        let further = " (of further hosts FI_LOG_LEVEL=warn tells)";
+        assert_eq!(*shown.0.lock(), ["rank 0", "rank 2", &format!("rank 4{further}"), "descriptors 0"]);
+        let lines = lines.0.lock();
+        assert!(lines.len() == 101 && !lines.iter().any(|line| line.contains("further")), "{lines:?}");
     }
 
     #[test]

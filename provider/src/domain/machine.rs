@@ -119,17 +119,16 @@ impl Machine {
                     Some(range) if port == 0 => no_port(range, "to listen at"),
                     _ => format!("cannot listen at {ip} port {port}: {why}"),
                 };
+                // A job on several hosts fails by it, and MPIs do not say why.
+                let say = |text: &dyn Fn() -> String| match &self.terms.ports {
+                    Some(_) => self.log.insist(text),
+                    None => self.log.warn(text),
+                };
                 if self.shm && (port == 0 || ip.is_loopback()) {
-                    let text = || format!("peers on other hosts cannot be reached: {}", tell());
-                    // A job on several hosts fails by it, and MPIs do not say why.
-                    if self.terms.ports.is_some() {
-                        self.log.insist(text)
-                    } else {
-                        self.log.warn(text)
-                    }
+                    say(&|| format!("peers on other hosts cannot be reached: {}", tell()));
                     return Ok(None);
                 }
-                self.log.warn(tell);
+                say(&tell);
                 Err(why)
             }
         }

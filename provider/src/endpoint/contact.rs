@@ -11,6 +11,7 @@ use super::rma::target;
 use super::send::open_memory;
 use super::{Endpoint, Out};
 use crate::error::{Error, Result};
+use crate::log::Kind;
 use crate::peer::name::{Name, Service};
 use crate::protocol::single::{Engines, Worth};
 use crate::select::engines::{lent_by, records_by, stream_from};
@@ -60,6 +61,8 @@ impl Endpoint {
         match reach {
             Ok(reach) => self.settle_reach(id, reach),
             Err(why) => {
+                // No call is made, which would tell.
+                self.log.insist_once(Kind::Contact, Some(name.ip()), || format!("cannot connect to {name}: {why}"));
                 self.depart(out, id, why);
                 return Err(why);
             }
@@ -350,15 +353,16 @@ impl Endpoint {
         self.complaints.warn(&self.log, now, text);
     }
 
-    /// The same, of a peer that was lost or refused because of `why`. What ranks of a job must set alike is told also where the log is not
-    /// shown, for the job fails by it and MPIs do not say why; once of each kind, whoever causes it.
+    /// The same, of a peer that was lost or refused because of `why`. What ranks of a job must set alike, and what a limit of this process refuses, is told
+    /// also where the log is not shown, for the job fails by it and MPIs do not say why; once of each kind, whoever causes it.
     pub(super) fn complain_of(&mut self, why: Option<Error>, text: impl FnOnce() -> String) {
-        match why.filter(|why| why.is_of_setup() && !self.insisted.contains(why)) {
-            Some(why) => {
+        match why {
+            Some(Error::NoResources) => self.log.insist_once(Kind::Descriptors, None, text),
+            Some(why) if why.is_of_setup() && !self.insisted.contains(&why) => {
                 self.insisted.push(why);
                 self.log.insist(text);
             }
-            None => self.complain(text),
+            _ => self.complain(text),
         }
     }
 

@@ -1,12 +1,16 @@
 //! An endpoint with several addresses, of which some are nobody's, somebody else's, or behind a wall.
 
+use crate::common::process::{command, role};
 use crate::common::{Deadline, Event, Msg, Node, Want, attr, pattern, watchdog};
 use crate::scene::{Lines, network, open};
 use rustix::net::{AddressFamily, SocketType};
 use rustmx::config::network::Iface;
-use rustmx::{Addr, Config, EpAttr, Error, Name, Service};
+use rustmx::log::{LogLevel, LogSink, LogSubsystem};
+use rustmx::sys::clock::Clock;
+use rustmx::{Addr, Config, Domain, EpAttr, Error, Log, Name, Service};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -163,6 +167,8 @@ fn who_is_nowhere_is_told_with_all_that_was_tried() {
     for what in [
         format!("127.0.0.2:{port} from 127.0.0.1 refused: nothing listens there"),
         format!("127.0.0.3:{port} from 127.0.0.1 timed out: is the port open?"),
+        "FI_RUSTMX_PORT_RANGE".into(),
+        "FI_RUSTMX_IFACE".into(),
     ] {
         assert!(said.contains(&what), "{said}");
     }
@@ -176,6 +182,59 @@ fn who_is_nowhere_is_told_with_all_that_was_tried() {
         let _ = a.poll();
         until.check(|| format!("{:?}", lines.all()));
     }
+}
+
+/// Of many peers on few hosts: one line of each host, up to three, on standard error of a process whose log shows nothing.
+#[test]
+fn who_is_nowhere_is_told_once_of_each_host() {
+    let _dog = watchdog("once", 60);
+    const TEST: &str = "addresses::who_is_nowhere_is_told_once_of_each_host";
+    /// What a process without a level of logging has.
+    struct Hidden;
+    impl LogSink for Hidden {
+        fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
+            false
+        }
+        fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
+            panic!("not asked for: {text}");
+        }
+    }
+    if role().is_some() {
+        let log = Log::new(Arc::new(Hidden));
+        // It is told of each host, whichever endpoint meets it.
+        let config = Config { connect_timeout: 1500, ..network() };
+        for _ in 0..2 {
+            let domain = Domain::with_clock(Arc::new(config.clone()), log.clone(), Clock::machine());
+            let mut a = Node::enabled(domain, attr());
+            let (mut failed, mut walls) = (0, Vec::new());
+            for last in 2..22 {
+                // Four peers on each host; nobody answers on the first one, nobody listens on the others.
+                let b = Node::with(network(), attr());
+                let host = 2 + last % 5;
+                if host == 2 {
+                    walls.push(Wall::at(SocketAddr::new(ip(host), b.name().port())));
+                }
+                let (to, _) = knows_at(&a, &b, &[host]);
+                failed += usize::from(a.send(Msg::new(to, 1), &mut [1; 8]).is_err());
+            }
+            let until = Deadline::new(30);
+            while failed < 20 {
+                failed += a.poll().into_iter().filter(Result::is_err).count();
+                until.check(|| format!("{failed} failed"));
+            }
+        }
+        return;
+    }
+    let out = command(TEST, "caller").stdin(Stdio::null()).output().expect("a copy");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let mut lines: Vec<&str> = said.lines().filter(|line| line.starts_with("rustmx: ")).collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[2].ends_with("(of further hosts FI_LOG_LEVEL=warn tells)"), "{said}");
+    let hosts = |line: &&str| line.split(['/', ':']).find(|word| word.starts_with("127.0.0.")).map(str::to_owned);
+    lines.sort_by_key(hosts);
+    lines.dedup_by_key(|line| hosts(line));
+    assert_eq!(lines.len(), 3, "one of each host: {said}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A process that may have few files open.
 
 use crate::common::{Deadline, Event, Msg, Node, Want, attr, footprint, process, watchdog};
-use crate::scene::{Lines, network, open};
+use crate::scene::{Lines, network, open, quiet};
+use rustix::fd::AsRawFd;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustmx::{Addr, Error};
 use std::sync::Arc;
@@ -78,5 +80,27 @@ fn a_hard_limit_is_named_and_others_go_on() {
         for (peer, to) in peers.iter_mut().zip(&to).take(EARLY) {
             exchange(&mut hub, peer, *to);
         }
+    });
+}
+
+/// Who calls then waits, and the one that is called says why, also where the log is not shown.
+#[test]
+fn who_cannot_take_a_call_for_want_of_descriptors_says_so() {
+    process::alone("descriptors::who_cannot_take_a_call_for_want_of_descriptors_says_so", || {
+        let _dog = watchdog("callee", 60);
+        let ((mut hub, said), mut peer) = (quiet(network()), Node::with(network(), attr()));
+        let to = peer.knows(&hub);
+        peer.send(Msg::new(to, 1), &mut [1; 8]).expect("send");
+        // The kernel gives the lowest number that is free, and this one is the first that it may not give.
+        let free = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).expect("one more").as_raw_fd() as u64;
+        limit(free, Some(free));
+        let until = Deadline::new(20);
+        while said.all().is_empty() {
+            let _ = hub.poll();
+            let _ = peer.poll();
+            until.check(|| "it says nothing".into());
+        }
+        let said = said.all();
+        assert!(said[0].contains("turned away a caller") && said[0].contains(&format!("({free};")), "{said:?}");
     });
 }

@@ -1,7 +1,7 @@
 //! Which ports and interfaces are used, and what is said if there is none.
 
 use crate::common::{Deadline, Msg, Node, Want, attr, fresh_port, pattern, run, watchdog};
-use crate::scene::{Lines, connections, network, place};
+use crate::scene::{Insisted, connections, network, place, quiet};
 use rustmx::config::network::{Iface, PortRange};
 use rustmx::sys::clock::Clock;
 use rustmx::{AddressVector, Config, Domain, Error, Log};
@@ -32,9 +32,9 @@ pub fn free_ports(count: u16) -> PortRange {
     }
 }
 
-/// Opens an endpoint that cannot be; what was said.
+/// Opens an endpoint that cannot be; what was said although the log shows nothing.
 fn fails(config: Config) -> (Error, Vec<String>) {
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(Insisted::default());
     let mut domain = Domain::with_clock(Arc::new(config), Log::new(lines.clone()), Clock::machine());
     let (cq, ep) = (domain.cq_open(), domain.ep_open(attr()).expect("endpoint"));
     domain.ep_bind_av(ep, Arc::new(AddressVector::new())).expect("av");
@@ -64,7 +64,7 @@ fn a_range_that_is_used_up_is_named() {
     let range = free_ports(2);
     let config = || Config { port_range: range.clone(), ..network() };
     let here = config();
-    let (mut a, lines) = crate::scene::open(here.clone());
+    let (mut a, lines) = quiet(here.clone());
     let mut b = Node::with(config(), attr());
     // To listen at.
     let (why, said) = fails(config());
@@ -85,6 +85,16 @@ fn an_interface_that_there_is_not() {
     let (why, said) = fails(Config { iface: Iface::parse("nosuch0").0, ..network() });
     assert_eq!(why, Error::Invalid);
     assert!(said.iter().any(|l| l.contains("FI_RUSTMX_IFACE=nosuch0") && l.contains("lo (127.0.0.1)")), "{said:?}");
+}
+
+#[test]
+fn who_has_no_network_is_told_of() {
+    let (mut a, lines) = quiet(network());
+    let b = Node::with(Config { tcp: 0, ..Config::default() }, attr());
+    let to = a.knows(&b);
+    assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]), Err(Error::Unreachable));
+    let said = lines.all();
+    assert!(matches!(&said[..], [line] if line.contains("cannot connect") && line.contains("FI_RUSTMX_TCP=no")), "{said:?}");
 }
 
 #[test]

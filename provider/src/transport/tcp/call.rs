@@ -180,8 +180,30 @@ impl Call {
         best.or_else(|| reasons().next()).unwrap_or(Errno::HOSTUNREACH)
     }
 
+    /// What was tried, and what to do, for people.
+    pub fn complaint(&self) -> String {
+        let ends = || self.past.iter().map(|(_, _, end)| *end);
+        let failed = |whys: &[Errno]| ends().any(|end| matches!(end, End::Failed(why) if whys.contains(&why)));
+        let mut advice = Vec::new();
+        if !self.open.is_empty() || failed(&[Errno::TIMEDOUT]) {
+            advice.push(
+                "let its port pass in firewalls and security groups, both ways (FI_RUSTMX_PORT_RANGE sets which ports there are)",
+            );
+        }
+        if failed(&[Errno::CONNREFUSED, Errno::CONNRESET]) {
+            advice.push("see whether that process ended, and whether a firewall refuses");
+        }
+        // Any of these may be an address that its host should not have told.
+        let elsewhere = failed(&[Errno::HOSTUNREACH, Errno::NETUNREACH]) || ends().any(|end| end == End::Stranger);
+        if elsewhere || !self.open.is_empty() || failed(&[Errno::TIMEDOUT]) {
+            advice.push("if this host does not reach these addresses, say on that host which of its interfaces others reach (FI_RUSTMX_IFACE)");
+        }
+        let advice = advice.join("; ");
+        format!("{}{}{advice}", self.story(), if advice.is_empty() { "" } else { ". What to do: " })
+    }
+
     /// What was tried, for people: both ends of each attempt, and what came of it.
-    pub fn story(&self) -> String {
+    fn story(&self) -> String {
         let mut text = String::new();
         let open = self.open.iter().map(|a| (tcp::own_address(&a.fd).ok(), a.to, None));
         let past = self.past.iter().map(|(from, to, end)| (*from, *to, Some(*end)));

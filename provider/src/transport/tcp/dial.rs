@@ -4,7 +4,7 @@ use super::call::{Call, Stand, refused};
 use super::connection::{Connection, Origin};
 use super::{Tcp, no_port};
 use crate::error::Error;
-use crate::log::Log;
+use crate::log::{Kind, Log};
 use crate::peer::name::Name;
 use crate::sys::limits;
 use crate::sys::tcp::{self, Ports};
@@ -48,11 +48,9 @@ impl Tcp {
                 let no = refused(why, name);
                 match no {
                     NoCall::Never(_) => self.tell(name, why, &call, log),
-                    // Most likely it is calling us, by just that connection. If not, there is something to be told.
-                    _ if why == Errno::ADDRNOTAVAIL && self.terms.ports.is_some() => {
-                        _ = self.calls.insert(*name, call.anew(name))
-                    }
-                    _ => {}
+                    // Kept for what it has to tell, should its time be up. (Without a port left to call from: most likely it is calling us, by just that
+                    // connection.)
+                    _ => _ = self.calls.insert(*name, call.anew(name)),
                 }
                 Err(no)
             }
@@ -66,24 +64,21 @@ impl Tcp {
         Some(Ports { own: others.contains(&own).then_some(own), others })
     }
 
-    /// Why a call failed.
-    fn tell(&mut self, name: &Name, why: Errno, call: &Call, log: &Log) {
-        let short = matches!(why, Errno::MFILE | Errno::NFILE);
-        // Once says enough.
-        if short && std::mem::replace(&mut self.short_of_descriptors, true) {
-            return;
+    /// Why a call failed, also where the log is not shown: a job fails by it, and MPIs do not say why.
+    fn tell(&self, name: &Name, why: Errno, call: &Call, log: &Log) {
+        match (why, &self.terms.ports) {
+            (Errno::ADDRINUSE, Some(range)) => log.insist_once(Kind::Ports, None, || no_port(range, "to call from")),
+            (Errno::MFILE | Errno::NFILE, _) => {
+                log.insist_once(Kind::Descriptors, None, || format!("cannot connect to {name}: {}", limits::no_descriptors()));
+            }
+            _ => log.insist_once(Kind::Contact, Some(name.ip()), || format!("cannot connect to {name}: {}", call.complaint())),
         }
-        log.warn(|| match (why, &self.terms.ports) {
-            (Errno::ADDRINUSE, Some(range)) => no_port(range, "to call from"),
-            _ if short => format!("cannot connect to {name}: {}", limits::no_descriptors()),
-            _ => format!("cannot connect to {name}: {}", call.story()),
-        });
     }
 
     /// The time for a call is up.
     pub fn give_up(&mut self, name: &Name, log: &Log) {
         if let Some(call) = self.calls.remove(name) {
-            log.warn(|| format!("cannot connect to {name}: {}", call.story()));
+            self.tell(name, Errno::TIMEDOUT, &call, log);
         }
     }
 

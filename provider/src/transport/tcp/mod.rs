@@ -153,7 +153,6 @@ pub struct Tcp {
     tokens: Vec<u64>,
     favourite: Favourite,
     health_at: u64,
-    short_of_descriptors: bool,
     random: u16,
 }
 
@@ -181,7 +180,6 @@ impl Tcp {
             tokens: Vec::new(),
             favourite: Favourite::default(),
             health_at: 0,
-            short_of_descriptors: false,
             random: random as u16,
         })
     }

@@ -26,6 +26,7 @@
 use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms};
+use crate::error::Error;
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
 use crate::sys::{fork, host, limits, ports, tcp};
@@ -176,7 +177,7 @@ impl Reception {
                     if matches!(why, Errno::MFILE | Errno::NFILE) && !hall.short_of_descriptors {
                         hall.short_of_descriptors = true;
                         let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why, None));
+                        events.push(Event::TurnedAway(why, Some(Error::NoResources)));
                     }
                     break;
                 }
