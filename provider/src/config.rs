@@ -209,7 +209,7 @@ table! {
         copy_thread_min: Kind::Bytes, 4 << 20, 64 << 10, 1 << 30;
     }
     texts {
-        /// The interface by which other hosts reach this one, by its name or one of its addresses; behind @ the address of a router that passes on what comes for our ports.
+        /// The interface by which other hosts reach this one: by its name all of its addresses (as many as a name has room for), by one of them only that; behind @ the address of a router that passes on what comes for our ports.
         iface: Iface, "nothing (the best ones), an interface's name or an address, or one of these before an @ and another address";
         /// Ports to listen at for other hosts, and to call them from: as many as there are ranks on a host.
         port_range: PortRange, "nothing (any), or first-last";

@@ -57,7 +57,7 @@ impl Machine {
             iface: config.iface.name().map(str::to_owned),
             announced: config.iface.announced(),
             terms: Terms {
-                ip: None,
+                at: Addresses::new(),
                 ports: config.port_range.ports(),
                 patience: config.peer_timeout,
                 lanes: config.tcp_lanes as usize,
@@ -80,7 +80,7 @@ impl Machine {
         Machine { terms: Terms { afar: true, ..self.terms }, ..self }
     }
 
-    /// The addresses that others are told, best first: that of the service, that of the interface that the user names, or the best ones.
+    /// The addresses that others are told, best first: that of the service, those of the interface that the user names, or the best ones.
     fn addresses(&self, name: &Name) -> Result<Addresses, Error> {
         if let Some(service) = name.service().filter(|s| !s.ip.is_unspecified()) {
             return Ok([(service.ip, service.scope_id)].into_iter().collect());
@@ -90,8 +90,11 @@ impl Machine {
             let best = interfaces::worth_telling(&all).map(|i| (i.ip, i.scope_id)).collect::<Addresses>();
             return Ok(if best.is_empty() { [(IpAddr::from([127, 0, 0, 1]), 0)].into_iter().collect() } else { best });
         };
-        if let Some(found) = all.iter().find(|i| i.name == *iface || i.ip.to_string() == *iface) {
-            return Ok([(found.ip, found.scope_id)].into_iter().collect());
+        let named: Vec<_> = all.iter().filter(|i| i.name == *iface || i.ip.to_string() == *iface).cloned().collect();
+        if !named.is_empty() {
+            let all: Addresses = interfaces::worth_telling(&named).map(|i| (i.ip, i.scope_id)).collect();
+            // It is listened at these only, so no more of them than others can be told.
+            return Ok(name.at(&all, 1).addresses());
         }
         let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
         self.log
@@ -105,12 +108,16 @@ impl Machine {
         }
         let addresses = self.addresses(name)?;
         let (ip, _) = addresses[0];
-        let terms = Terms { ip: self.iface.as_ref().map(|_| addresses[0]), guard, ..self.terms.clone() };
-        let addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
+        let at = if self.iface.is_some() { addresses.clone() } else { Addresses::new() };
+        let terms = Terms { at, guard, ..self.terms.clone() };
         let port = name.service().map_or(0, |s| s.port);
         let who = name.identity().ok_or(Error::Invalid)?;
         match Tcp::open(terms, who, port, host::random()) {
             Ok(tcp) => {
+                let mut addresses = self.announced.map_or(addresses, |ip| [(ip, 0)].into_iter().collect());
+                if self.iface.is_some() && self.announced.is_none() {
+                    addresses.retain(|(ip, _)| tcp.listens_at(*ip));
+                }
                 let place = Place { addresses, port: tcp.port() };
                 Ok(Some((tcp, place)))
             }

@@ -3,6 +3,7 @@
 
 mod cut_off;
 mod flows;
+mod ifaces;
 mod nat;
 mod rare_questions;
 

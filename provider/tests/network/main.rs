@@ -16,6 +16,7 @@
 //! | `hosts.rs` | peers on other hosts (of `ci/netlab.sh`, where there is one), of whatever family and with whatever cards |
 //! | `hosts/cut_off.rs` | a host that vanishes, whatever waits for it, also in the middle of first contact |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
+//! | `hosts/ifaces.rs` | an interface chosen by name, reached by both families |
 //! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
 //! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |

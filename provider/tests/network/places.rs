@@ -105,6 +105,33 @@ fn others_are_told_the_address_of_a_router() {
     assert!(TcpListener::bind(("127.0.0.1", name.port())).is_err() && TcpListener::bind(("127.0.0.2", name.port())).is_ok());
 }
 
+/// Whoever has one of the two families only.
+#[test]
+fn an_interface_by_its_name_is_reached_at_its_addresses_of_both_families() {
+    let _dog = watchdog("by_name", 60);
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("left out: this machine has no ::1");
+        return;
+    }
+    let config = |iface: &str| Config { iface: Iface::parse(iface).0, ..network() };
+    let mut a = Node::with(config("lo"), attr());
+    let name = a.name();
+    let told = name.addresses();
+    assert_eq!(told.as_slice(), ["127.0.0.1", "::1"].map(|ip| (ip.parse().expect("ip"), 0)));
+    for address in told {
+        let mut b = Node::with(config(&address.0.to_string()), attr());
+        let to = b.av.insert(&name.at(&[address], name.port()));
+        let mut into = [0; 8];
+        a.recv(Want::tag(1), &mut into).expect("recv");
+        b.send(Msg::new(to, 1), &mut [7; 8]).expect("send");
+        let got = run(&mut [&mut a, &mut b], &[1, 1]);
+        assert!(got.iter().flatten().all(Result::is_ok) && into == [7; 8], "{address:?}: {got:?}");
+    }
+    // One of its addresses means that one only.
+    let only = Node::with(config("::1"), attr()).name();
+    assert_eq!(only.addresses().as_slice(), [("::1".parse().expect("ip"), 0)]);
+}
+
 #[test]
 fn ipv6() {
     let _dog = watchdog("ipv6", 60);

@@ -72,7 +72,7 @@ mod zerocopy;
 use super::{Bulk, Event, NoCall};
 use crate::config::network::ZeroCopy;
 use crate::error::Error;
-use crate::peer::name::{Identity, Name};
+use crate::peer::name::{Addresses, Identity, Name};
 use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
@@ -118,8 +118,8 @@ const RING: u64 = u64::MAX - 1;
 /// How the network is used. Endpoints of a process for which all of this is the same have one port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Where to listen; unspecified: at all addresses.
-    pub ip: Option<(IpAddr, u32)>,
+    /// Where to listen, at one port of all of these; nothing: at all addresses.
+    pub at: Addresses,
     /// Ports to listen at, and to call from, also from the one that is listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
     /// Milliseconds without a sign of life after which a peer counts as gone.
@@ -187,6 +187,11 @@ impl Tcp {
     /// The port that it listens at.
     pub fn port(&self) -> u16 {
         self.place.port()
+    }
+
+    /// Whether it listens at this address, if it was told at which.
+    pub fn listens_at(&self, ip: IpAddr) -> bool {
+        self.place.listens_at(ip)
     }
 
     /// Endpoints of this process that listen there, this one included.

@@ -59,6 +59,9 @@ const BUSY_NAP: u64 = 250_000_000;
 /// Microseconds that are slept at most between tries of all ports of a range: 50 ms in all, on average, before none is left.
 const SWEEPS: [u64; 12] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 15_000, 15_000, 15_000, 20_000];
 
+/// Ports of the kernel's choice that are tried, if there are several addresses.
+const TRIES: usize = 100;
+
 const LISTENER: u64 = u64::MAX;
 /// What the poller of an endpoint says as long as there is a call in its inbox.
 pub(super) const ARRIVED: u64 = u64::MAX - 2;
@@ -85,7 +88,8 @@ struct Hall {
 /// See above. The lock of the hall is taken before that of the seats, and that before any of an endpoint's.
 struct Reception {
     terms: Terms,
-    listener: OwnedFd,
+    /// At one port: of all addresses, or of each that is to be listened at.
+    listeners: Vec<OwnedFd>,
     poller: Poller,
     hall: Mutex<Hall>,
     /// Oldest first.
@@ -118,16 +122,18 @@ impl Reception {
 
     fn open(terms: &Terms, port: u16, random: u16, seat: Seat) -> Result<Reception, Errno> {
         let poller = limits::with_descriptors(Poller::new)?;
-        let listener = limits::with_descriptors(|| listen(terms, port, random))?;
-        if terms.ports.is_some() {
-            // Only now: else others could listen there, too.
-            ports::share(&listener)?;
+        let listeners = limits::with_descriptors(|| listen(terms, port, random))?;
+        for listener in &listeners {
+            if terms.ports.is_some() {
+                // Only now: else others could listen there, too.
+                ports::share(listener)?;
+            }
+            poller.add(listener, LISTENER)?;
         }
-        poller.add(&listener, LISTENER)?;
         let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, short_of_descriptors: false };
         Ok(Reception {
             terms: terms.clone(),
-            listener,
+            listeners,
             poller,
             hall: Mutex::new(hall),
             seats: Mutex::new(vec![seat]),
@@ -168,10 +174,19 @@ impl Reception {
 
     /// Takes the calls that wait.
     fn accept_all(&self, hall: &mut Hall, own: Identity, events: &mut Vec<Event>) {
+        if !self.listeners.iter().all(|listener| self.accept_from(listener, hall, own, events)) {
+            // Those that wait in the backlog must neither keep us busy nor awake.
+            self.listeners.iter().for_each(|listener| self.poller.remove(listener));
+            hall.deaf = true;
+        }
+    }
+
+    /// Takes those that wait at one of the listeners. Whether there was place for all.
+    fn accept_from(&self, listener: &OwnedFd, hall: &mut Hall, own: Identity, events: &mut Vec<Event>) -> bool {
         while hall.strangers.len() < MOST_STRANGERS {
-            let (fd, _) = match limits::with_descriptors(|| tcp::accept(&self.listener)) {
+            let (fd, _) = match limits::with_descriptors(|| tcp::accept(listener)) {
                 Ok(both) => both,
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(why) => {
                     if matches!(why, Errno::MFILE | Errno::NFILE) && !hall.short_of_descriptors {
@@ -194,13 +209,14 @@ impl Reception {
             }
             self.hear(hall, slot, own, events);
         }
-        // Those that wait in the backlog must neither keep us busy nor awake.
-        self.poller.remove(&self.listener);
-        hall.deaf = true;
+        false
     }
 
     fn listen_again(&self, hall: &mut Hall) {
-        hall.deaf = self.poller.add(&self.listener, LISTENER).is_err();
+        hall.deaf = !self.listeners.iter().all(|listener| self.poller.add(listener, LISTENER).is_ok());
+        if hall.deaf {
+            self.listeners.iter().for_each(|listener| self.poller.remove(listener));
+        }
     }
 
     /// Hears what a stranger says.
@@ -318,7 +334,16 @@ impl Place {
 
     /// The port that it listens at.
     pub fn port(&self) -> u16 {
-        self.reception.as_ref().and_then(|r| tcp::own_address(&r.listener).ok()).map_or(0, |a| a.port())
+        self.addresses().next().map_or(0, |a| a.port())
+    }
+
+    /// Whether it listens at this address, if it was told at which.
+    pub fn listens_at(&self, ip: IpAddr) -> bool {
+        self.addresses().any(|a| a.ip() == ip)
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.reception.iter().flat_map(|r| &r.listeners).filter_map(|listener| tcp::own_address(listener).ok())
     }
 
     /// Endpoints that listen there.
@@ -389,7 +414,7 @@ impl Drop for Place {
 impl Drop for Reception {
     fn drop(&mut self) {
         if !fork::in_child() {
-            tcp::stop_listening(&self.listener);
+            self.listeners.iter().for_each(tcp::stop_listening);
             self.hall.get_mut().strangers.iter().for_each(|(_, stranger)| stranger.hang_up());
         }
     }
@@ -404,19 +429,39 @@ impl Arrival {
 }
 
 /// Takes a port: the one that is asked for, or one of the range, or any.
-fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
-    let at = |port| match terms.ip {
-        Some((ip, scope)) => tcp::listen(tcp::scoped(ip, scope, port)),
-        // A host without IPv6 has no such socket.
-        None => match tcp::listen(SocketAddr::new(IpAddr::from([0; 16]), port)) {
-            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => tcp::listen(SocketAddr::new(IpAddr::from([0; 4]), port)),
-            other => other,
-        },
-    };
+fn listen(terms: &Terms, port: u16, random: u16) -> Result<Vec<OwnedFd>, Errno> {
+    let at = |port| listen_at(&terms.at, port);
     match &terms.ports {
         Some(range) if port == 0 => among(range, random, at),
+        // What the kernel gives is free at the first of several addresses, and mostly at the others.
+        _ if port == 0 => (1..TRIES).map(|_| at(0)).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or_else(|| at(0)),
         _ => at(port),
     }
+}
+
+/// Listens at one port of all of these addresses, or of all that there are; of any port, if it is 0.
+fn listen_at(at: &[(IpAddr, u32)], mut port: u16) -> Result<Vec<OwnedFd>, Errno> {
+    if at.is_empty() {
+        return match tcp::listen(SocketAddr::new(IpAddr::from([0; 16]), port)) {
+            // A host without IPv6 has no such socket.
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => tcp::listen(SocketAddr::new(IpAddr::from([0; 4]), port)),
+            other => other,
+        }
+        .map(|fd| vec![fd]);
+    }
+    let mut listeners = Vec::new();
+    for &(ip, scope) in at {
+        match tcp::listen(tcp::scoped(ip, scope, port)) {
+            Ok(fd) => {
+                port = tcp::own_address(&fd)?.port();
+                listeners.push(fd);
+            }
+            // One of IPv6 that is new counts only when nobody else has been found to have it, and one may have gone since it was seen.
+            Err(Errno::ADDRNOTAVAIL) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    if listeners.is_empty() { Err(Errno::ADDRNOTAVAIL) } else { Ok(listeners) }
 }
 
 /// Tries the ports of a range, from some place on.
@@ -424,7 +469,7 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<OwnedFd, Errno> {
 /// That each was in use when it was tried does not mean that all are: a process that closes one endpoint and opens another, as MPIs do when they start,
 /// may have been met at both its ports; and of two that begin to listen at one port at the same moment the kernel refuses both. So all are tried again,
 /// after pauses that differ between processes.
-fn among(range: &RangeInclusive<u16>, start: u16, mut at: impl FnMut(u16) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+fn among<T>(range: &RangeInclusive<u16>, start: u16, mut at: impl FnMut(u16) -> Result<T, Errno>) -> Result<T, Errno> {
     let count = u32::from(range.end() - range.start()) + 1;
     for pause in SWEEPS {
         let mut ports = (0..count).map(|i| range.start() + ((u32::from(start) + i) % count) as u16);
