@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # measure PROGRAM PACKAGE... -- OPTION...: ci/PROGRAM with the options of the script that sources this, after a release build of the
-# packages. --no-build leaves that out, --help prints the head of the script. The program is asked first (--check): a build takes minutes.
+# packages, under target or CARGO_TARGET_DIR. --no-build leaves that out, --help prints the head of the script. The program is asked first (--check): a build takes minutes.
 measure() {
   local root build=1 program=$1 option packages=() options=()
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,7 +26,7 @@ measure() {
   checked "$root/ci/$program" "${options[@]}"
   if [ -n "$build" ]; then
     "$root/ci/setup.sh" >&2
-    (cd "$root" && CARGO_TARGET_DIR="$root/target" cargo build --release "${packages[@]}" >&2)
+    (cd "$root" && CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}" cargo build --release "${packages[@]}" >&2)
   fi
   exec python3 "$root/ci/$program" "${options[@]}"
 }

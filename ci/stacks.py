@@ -14,7 +14,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENVS = ROOT / "target/venv"
 SOURCES = ROOT / "mpi-tests/bench"
-LIBRARIES = ROOT / "target/release"
+# Where cargo puts what a release build makes.
+LIBRARIES = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 STARTED = time.monotonic()
 UNSTEADY = 4 / 3  # a round in which the hand-over of a cache line moved by more is discarded
 

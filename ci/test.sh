@@ -50,7 +50,7 @@ describe() {
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     cli) echo "the command rustmx as it is shipped: explain, a short comparison with its page, a short tune and its table" ;;
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
-    mpi) echo "stock MPIs over the release library (mpi-tests/run.sh)" ;;
+    mpi) echo "stock MPIs over the release library (mpi-tests/run.sh), and a short ci/compare-mpi.sh with them" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
     netlab) echo "several hosts on this machine: the laboratory itself, and stock MPIs over it" ;;
   esac
@@ -219,7 +219,9 @@ step_mpi() {
   mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,sendmodes,collectives,flood,threads \
     --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so" || return
   # Ranks of two versions: refused, and both are named.
-  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,collectives --versions
+  mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,collectives --versions || return
+  # The shortest comparison of protocols through MPIs, from arguments to tables.
+  [ "$(nproc)" -lt 2 ] || python3 ci/compare_run_test.py
 }
 
 step_suites() {
