@@ -195,6 +195,9 @@ step_cli() {
   "$command" compare --quick --max 256k --html "$page" && grep -q '^</html>' "$page" || return
   # The heap lies beside the command.
   grep -q 'mapped-shared' "$page" || return
+  # Caches can be emptied on x86-64 only.
+  [ "$(uname -m)" != x86_64 ] ||
+    { "$command" compare --quick --sources cold --memory exported --min 1m --max 1m | tee "$logs/cold.txt" && grep -q mapped-shared "$logs/cold.txt"; } || return
   "$command" tune --quick --output "$logs/profile.toml" &&
     FI_RUSTMX_PROFILE=$logs/profile.toml "$command" explain | tee "$logs/tuned.txt" && grep -q '(profile)' "$logs/tuned.txt"
 }

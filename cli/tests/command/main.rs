@@ -7,6 +7,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+mod cold;
 mod explain;
 
 fn rustmx(args: &[&str]) -> Command {
