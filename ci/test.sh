@@ -51,7 +51,7 @@ describe() {
     cli) echo "the command rustmx as it is shipped: explain, a short comparison with its page, a short tune and its table" ;;
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
     mpi) echo "stock MPIs over the release library (mpi-tests/run.sh), and a short ci/compare-mpi.sh with them" ;;
-    suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short)" ;;
+    suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short), and some of them by TCP" ;;
     netlab) echo "several hosts on this machine: the laboratory itself, and stock MPIs over it" ;;
   esac
 }
@@ -230,7 +230,12 @@ step_mpi() {
 step_suites() {
   # Sources and tools that nothing else here needs; fetched once. Without them the rest is still a test run.
   ci/setup.sh suites || skip "ci/setup.sh suites cannot get what they need, see the lines above in the log" || return
-  release && CONFORMANCE_LIB_DIR=$CARGO_TARGET_DIR/release ci/conformance.sh short --no-build
+  release || return
+  export CONFORMANCE_LIB_DIR=$CARGO_TARGET_DIR/release
+  ci/conformance.sh short --no-build || return
+  # The same code by TCP: some of each kind of call.
+  ci/conformance.sh mpich part topo --network --no-build &&
+    ci/conformance.sh imb mpich-mpi1-2 mpich-nbc-2 impi-mpi1-2 impi-rma-2 --network --no-build
 }
 
 # measured_between_hosts DIRECTORY: what h1 says of the way to h2 must name its card, and what it keeps must, too.

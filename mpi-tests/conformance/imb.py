@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from launch import CORES, Unusable, VENVS, WORK, carried, environment, launcher, run, stuck
+from launch import CORES, NETWORK, VENVS, WORK, Unusable, carried, environment, launcher, prove, run, stuck
 from record import Case
 
 NAME = "imb"
@@ -52,6 +52,8 @@ def arguments(short, ranks):
 def run_part(part, transport):
     mpi, short, ranks = part.split("-")
     ranks = int(ranks)
+    if NETWORK:
+        prove(mpi, transport)  # what the benchmarks tell at their end says nothing of the way
     env = environment(mpi, transport) | {"FI_RUSTMX_STATS": "1", "OMP_NUM_THREADS": "2"}
     env["LD_LIBRARY_PATH"] += f":{VENVS / 'iomp/lib'}"
     log = WORK / "imb" / f"{part}.log"

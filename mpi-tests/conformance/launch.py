@@ -304,11 +304,17 @@ def build(argv, log, *, cwd=None, env=None, label="", limit=1800):
         raise Unusable(f"{label} failed with exit code {code}, log: {log}")
 
 
-PROOF = """
+MUCH = 1 << 20
+PROOF = f"""
+import re
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 assert world.size == 2
-assert world.sendrecv(world.rank, 1 - world.rank, source=1 - world.rank) == 1 - world.rank
+other = 1 - world.rank
+loopback = lambda: int(re.search(r"lo: *([0-9]+)", open("/proc/net/dev").read())[1])
+before = loopback()
+assert world.sendrecv(bytes([world.rank]) * {MUCH}, other, source=other) == bytes([other]) * {MUCH}
+print("by the loopback interface:", loopback() - before, flush=True)
 """
 
 
@@ -324,7 +330,7 @@ def carried(text, ranks):
 
 
 def prove(mpi, transport):
-    """Raises Elsewhere if two ranks with the very environment of a part do not talk over rustmx."""
+    """Raises Elsewhere if two ranks with the very environment of a part do not talk over rustmx, with --network by TCP."""
     if transport != "rustmx":
         return
     env = environment(mpi, transport) | {"FI_RUSTMX_STATS": "1"}
@@ -335,6 +341,9 @@ def prove(mpi, transport):
         text = log.read_text(errors="replace")
     if code != 0 or not carried(text, 2):
         raise Elsewhere(f"{mpi} does not use rustmx (exit code {code}):\n{text[-2000:]}")
+    # Launchers say much less.
+    if NETWORK and max(map(int, re.findall(r"by the loopback interface: (\d+)", text)), default=0) < MUCH:
+        raise Elsewhere(f"{mpi} does not use TCP, as --network wants it:\n{text[-2000:]}")
 
 
 def need(program, package):
