@@ -6,10 +6,10 @@ use crate::scene::{Scene, is_hung_up};
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::layout::{CONTROL_LINES, LINE};
 use rustmx::shm::segment;
-use rustmx::sys::host;
+use rustmx::sys::{host, tcp};
 use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::wire::frame::{Body, Frame};
-use rustmx::wire::header::{Kind, Rts};
+use rustmx::wire::header::{INLINE_MAX, Kind, Rts};
 use rustmx::wire::hello::{HELLO_LEN, Hello};
 use rustmx::{Name, OpFlags};
 use std::io::Write;
@@ -57,14 +57,33 @@ impl Liar {
 
     /// The announcement of a long message, in a frame.
     pub fn announce(&mut self, rts: Rts, tag: u64) {
-        let draft = Draft { kind: Kind::Rts, flags: 1, tag, data: 0, body: rts.emit(), iov: &[], skip: 0, len: 0, bytes: &[] };
-        let behind = self.link.send(&draft, Class::Envelope).expect("room");
+        self.record(&Draft { kind: Kind::Rts, flags: 1, tag, data: 0, body: rts.emit(), iov: &[], skip: 0, len: 0, bytes: &[] });
+    }
+
+    /// A message of one record, in a frame. Bytes of the record.
+    pub fn message(&mut self, tag: u64, bytes: &[u8]) -> usize {
+        let kind = if bytes.len() > INLINE_MAX { Kind::Eager } else { Kind::Inline };
+        let len = bytes.len();
+        self.record(&Draft { kind, flags: 1, tag, data: 0, body: [0; 2], iov: &[], skip: 0, len, bytes })
+    }
+
+    fn record(&mut self, draft: &Draft<'_>) -> usize {
+        let behind = self.link.send(draft, Class::Envelope).expect("room");
         let (position, lines) = (self.framed, behind - self.framed);
         self.framed = behind;
         let mut bytes = Vec::new();
         self.mem.append_to((CONTROL_LINES + position as usize) * LINE, lines as usize * LINE, &mut bytes);
         self.body(Body::Records { position, lines });
         self.stream.write_all(&bytes).expect("write");
+        bytes.len()
+    }
+
+    /// Returns when all that was said is in the victim's kernel.
+    pub fn arrives(&self) {
+        let (socket, until) = (self.stream.try_clone().expect("another one").into(), Deadline::new(10));
+        while tcp::unacknowledged(&socket) > 0 {
+            until.check(|| "it does not arrive".into());
+        }
     }
 
     pub fn payload(&mut self, id: u32, offset: u64, bytes: &[u8]) {

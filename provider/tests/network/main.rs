@@ -10,6 +10,7 @@
 //! | `breaks.rs` | the first connection of a pair breaks under all that waits (`waits.rs`) |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
+//! | `guesses.rs` | bytes that were guessed to belong elsewhere, by hand |
 //! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
 //! | `refusals.rs` | the same where the kernel refuses it: limits of locked memory, no io_uring |
 //! | `silence.rs` | a peer that is stopped and not gone |
@@ -38,6 +39,7 @@ mod descriptors;
 #[allow(dead_code, reason = "the tests of lending use the rest")]
 mod filter;
 mod flow;
+mod guesses;
 mod hosts;
 mod keys;
 mod lanes;
