@@ -6,6 +6,7 @@
 //! | `liars.rs` | a sound hello, and then frames that no rustmx writes |
 //! | `keys.rs` | who has not the job's key, and who listens or alters what is said |
 //! | `many.rs` | a process with many peers |
+//! | `cost.rs` | what a peer costs in memory |
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `breaks.rs` | the first connection of a pair breaks under all that waits (`waits.rs`) |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
@@ -32,6 +33,7 @@ mod addresses;
 mod breaks;
 #[path = "../common/mod.rs"]
 mod common;
+mod cost;
 mod crossing;
 mod deaf;
 mod descriptors;

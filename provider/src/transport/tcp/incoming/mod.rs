@@ -39,6 +39,8 @@ const SHORTER: u32 = 4;
 const SEGMENTS: usize = 32;
 /// Longest payload that is read along with its envelope, before it is known where it goes: to copy so much takes less than a further system call.
 const AHEAD: usize = 32 << 10;
+/// Most memory that is kept for bytes that are read again: more than what is read ahead takes.
+const KEPT: usize = 2 * AHEAD;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
 const TURN: usize = 1 << 20;
 
@@ -361,10 +363,13 @@ impl Incoming {
     fn read_carried(&mut self) -> Result<(), Stop> {
         let mut carried = std::mem::take(&mut self.carried);
         self.read += self.take(&carried[self.read..])?;
-        // The memory serves again.
         if self.read == carried.len() {
-            carried.clear();
             self.read = 0;
+            // The memory serves again. What a wrong guess of much took is given back: each connection would keep as much for ever.
+            match carried.capacity() {
+                ..=KEPT => carried.clear(),
+                _ => carried = Vec::new(),
+            }
         }
         self.carried = carried;
         Ok(())
