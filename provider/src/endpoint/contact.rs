@@ -21,7 +21,7 @@ use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
 use crate::sys::{host, links};
 use crate::transport::link::{Announce, Link};
-use crate::transport::{Greeting, Line, NoCall, Reach, Reply};
+use crate::transport::{Greeting, Line, NoCall, Reach, Reply, out_of_step};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::version;
@@ -212,7 +212,7 @@ impl Endpoint {
     fn dial_later(&mut self, out: &mut Out<'_>, id: PeerId, now: u64) {
         let Some(pause) = self.goes_on_dialing(out, id, now) else { return };
         // Jitter: many that wait for one listener must not knock in step.
-        let next = now + pause / 2 + self.venue.random() % pause;
+        let next = now + out_of_step(pause, self.venue.random());
         self.call_at(id, next, (pause * 2).min(LAST_PAUSE));
         if !self.poll.dialing.contains(&id) {
             self.poll.dialing.push(id);

@@ -53,6 +53,11 @@ pub trait Venue: Send + Sync {
     fn random(&self) -> u64;
 }
 
+/// Nanoseconds to wait instead of `pause`, so that many who began at the same moment do not go on in step: half of it to one and a half.
+pub fn out_of_step(pause: u64, random: u64) -> u64 {
+    pause / 2 + random % pause.max(1)
+}
+
 /// How a peer is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {

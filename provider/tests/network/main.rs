@@ -9,6 +9,7 @@
 //! | `cost.rs` | what a peer costs in memory |
 //! | `crossing.rs` | both sides call at the same moment |
 //! | `breaks.rs` | the first connection of a pair breaks under all that waits (`waits.rs`) |
+//! | `in_step.rs` | many that call one listener: not at the same moments |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `guesses.rs` | bytes that were guessed to belong elsewhere, by hand |
@@ -43,6 +44,7 @@ mod filter;
 mod flow;
 mod guesses;
 mod hosts;
+mod in_step;
 mod keys;
 mod lanes;
 mod liars;

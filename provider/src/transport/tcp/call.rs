@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::peer::name::Name;
 use crate::sys::interfaces::{self, Interface, Kind};
 use crate::sys::tcp;
+use crate::transport::out_of_step;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Nanoseconds that an attempt has for itself before the next one begins (RFC 8305, section 5).
 const HEAD_START: u64 = 250_000_000;
-/// Nanoseconds after which an attempt that is not taken is begun anew for the first time; doubled each time.
+/// Nanoseconds after which an attempt that is not taken is begun anew for the first time, more or less; doubled each time.
 const REDIAL: u64 = 500_000_000;
 /// Links on which a link-local address is looked for.
 const MOST_LINKS: usize = 4;
@@ -56,8 +57,9 @@ pub(super) struct Call {
     past: Vec<(Option<SocketAddr>, SocketAddr, End)>,
     /// When the last attempt began.
     begun: u64,
-    /// Nanoseconds before what is not taken is begun anew.
+    /// Nanoseconds before what is not taken is begun anew: on average, and this time, once that is settled.
     patience: u64,
+    this_time: Option<u64>,
     /// When it was first asked about; 0: not yet.
     pub since: u64,
     /// It was tried in vain, and begins anew.
@@ -83,7 +85,7 @@ impl Call {
     }
 
     fn to(ahead: VecDeque<SocketAddr>) -> Call {
-        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, patience: REDIAL, since: 0, waits: false }
+        Call { ahead, open: Vec::new(), past: Vec::new(), begun: 0, patience: REDIAL, this_time: None, since: 0, waits: false }
     }
 
     /// The same call of `name` from its beginning; what came of it is kept for people until then.
@@ -115,13 +117,17 @@ impl Call {
     }
 
     /// Begins attempts anew that were not taken in time, once all addresses are being tried. The kernel by itself asks again after 1, 3 and 7 s,
-    /// and thousands that were turned away by one full backlog would ask in step and be turned away again. Processes do this at times of
-    /// their own.
-    pub fn redial(&mut self, now: u64, mut dial: impl FnMut(SocketAddr) -> Result<OwnedFd, Errno>) {
-        if !self.ahead.is_empty() || now.saturating_sub(self.begun) < self.patience {
+    /// and thousands that were turned away by one full backlog would ask in step and be turned away again. So each does this at times of its own, by
+    /// `random` numbers.
+    pub fn redial(&mut self, now: u64, random: impl FnOnce() -> u64, mut dial: impl FnMut(SocketAddr) -> Result<OwnedFd, Errno>) {
+        if !self.ahead.is_empty() {
             return;
         }
-        (self.begun, self.patience) = (now, 2 * self.patience);
+        let patience = *self.this_time.get_or_insert_with(|| out_of_step(self.patience, random()));
+        if now.saturating_sub(self.begun) < patience {
+            return;
+        }
+        (self.begun, self.patience, self.this_time) = (now, 2 * self.patience, None);
         for Attempt { to, fd } in std::mem::take(&mut self.open) {
             if tcp::connected(&fd) != Ok(false) {
                 self.open.push(Attempt { to, fd });
@@ -362,6 +368,43 @@ mod tests {
         let story = call.story();
         assert!(story.contains(&format!("{refusing} from 127.0.0.1 refused: nothing listens there")), "{story}");
         assert!(story.contains(&format!("{at} timed out: is the port open?")), "{story}");
+    }
+
+    /// Many that were turned away at the same moment come again at moments of their own, and all of them ever more seldom.
+    #[test]
+    fn who_is_not_taken_comes_again_out_of_step() {
+        const CALLERS: u64 = 50;
+        const TIMES: usize = 5;
+        let (at, silent) = (SocketAddr::from(([127, 7, 7, 6], 9)), silent());
+        let came: Vec<Vec<u64>> = (0..CALLERS)
+            .map(|caller| {
+                let mut call = Call::to([at].into());
+                assert!(matches!(call.look(0, |_| Ok(silent.try_clone().expect("descriptor"))), Stand::Soon));
+                let (mut random, mut came) = (caller, Vec::new());
+                for now in (0..20_000).map(|ms| ms * 1_000_000) {
+                    let numbers = || {
+                        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                        (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+                    };
+                    call.redial(now, numbers, |_| {
+                        came.push(now / 1_000_000);
+                        Ok(silent.try_clone().expect("descriptor"))
+                    });
+                }
+                came
+            })
+            .collect();
+        for time in 0..TIMES - 1 {
+            let pause = 500 << time;
+            let since = |came: &[u64]| came[time] - if time == 0 { 0 } else { came[time - 1] };
+            assert!(came.iter().all(|came| (pause / 2..=pause * 3 / 2).contains(&since(came))), "{came:?}");
+            // In any eighth of that time there are a quarter of them at most.
+            let most = (0..8).map(|part| {
+                let from = pause / 2 + part * pause / 8;
+                came.iter().filter(|came| (from..from + pause / 8).contains(&since(came))).count()
+            });
+            assert!(most.max() <= Some(CALLERS as usize / 4), "{time}: {came:?}");
+        }
     }
 
     #[test]

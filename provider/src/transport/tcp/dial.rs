@@ -6,8 +6,8 @@ use super::{Tcp, no_port};
 use crate::error::Error;
 use crate::log::{Kind, Log};
 use crate::peer::name::Name;
-use crate::sys::limits;
 use crate::sys::tcp::{self, Ports};
+use crate::sys::{host, limits};
 use crate::transport::NoCall;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Nanoseconds after which a call that nobody asks about any more is given up.
 pub(super) const CALL_PATIENCE: u64 = 60_000_000_000;
+/// Nanoseconds between looks at who was not taken in time. Far less than the pauses of a call: these are to differ between processes.
+const REDIAL_EVERY: u64 = 10_000_000;
 
 impl Tcp {
     /// Calls `name`. The connection is made while others work: until it is there the answer is [`NoCall::Soon`].
@@ -84,10 +86,14 @@ impl Tcp {
 
     /// Begins calls anew that were not taken in time ([`Call::redial`]).
     pub(super) fn redial(&mut self, now: u64) {
+        if self.calls.is_empty() || now < self.redial_at {
+            return;
+        }
+        self.redial_at = now + REDIAL_EVERY;
         let (ports, random, clock) = (self.ports(), &mut self.random, self.clock.now());
         self.calls.retain(|_, call| {
             call.since = if call.since == 0 { now } else { call.since };
-            call.redial(clock, |to| {
+            call.redial(clock, host::random, |to| {
                 *random = random.wrapping_add(1);
                 limits::with_descriptors(|| tcp::connect(to, ports.as_ref(), *random))
             });

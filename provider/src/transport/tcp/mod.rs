@@ -153,6 +153,7 @@ pub struct Tcp {
     tokens: Vec<u64>,
     favourite: Favourite,
     health_at: u64,
+    redial_at: u64,
     random: u16,
 }
 
@@ -180,6 +181,7 @@ impl Tcp {
             tokens: Vec::new(),
             favourite: Favourite::default(),
             health_at: 0,
+            redial_at: 0,
             random: random as u16,
         })
     }
@@ -457,13 +459,13 @@ impl Tcp {
     /// What need not be done in each turn: who has not said hello in time, who is silent, what is owed.
     pub fn look_after(&mut self, now: u64, events: &mut Vec<Event>) {
         self.pay(now);
+        self.redial(now);
         if now < self.health_at {
             return;
         }
         self.health_at = now + self.office.health_every();
         self.place.look_after(now);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
-        self.redial(now);
         self.office.zerocopy.tend();
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();
         for connection in connections {
