@@ -125,25 +125,63 @@ impl Answer {
     }
 }
 
+/// Whole pages that the program break was raised by.
+pub struct Raised {
+    start: usize,
+    /// Where the break was, and where it is.
+    from: usize,
+    to: usize,
+}
+
+impl Raised {
+    /// `None`: it is not to be had.
+    pub fn new(pages: usize) -> Option<Raised> {
+        let room = ((pages + 1) * PAGE).cast_signed();
+        // SAFETY: grows the break; allocators cope with a break that others move.
+        let from = unsafe { libc::sbrk(room) } as usize;
+        (from != usize::MAX).then(|| Raised { start: from.next_multiple_of(PAGE), from, to: from.wrapping_add_signed(room) })
+    }
+
+    /// Of its first page.
+    pub fn address(&self) -> usize {
+        self.start
+    }
+
+    /// Lowers the break by so many pages, from the end. False: somebody else has raised it meanwhile.
+    pub fn give_back(&mut self, pages: usize) -> bool {
+        let bytes = if self.start + pages * PAGE < self.to { pages * PAGE } else { self.to - self.from };
+        if program_break() != self.to {
+            return false;
+        }
+        // SAFETY: what is between `from` and `to` is ours; this thread is the only one that moves the break.
+        assert_ne!(unsafe { libc::sbrk(-bytes.cast_signed()) } as usize, usize::MAX, "the break cannot be lowered");
+        self.to -= bytes;
+        true
+    }
+
+    /// Lowers it to where it was. False: as above, and it never will be.
+    pub fn lower(mut self) -> bool {
+        self.give_back((self.to - self.start).div_ceil(PAGE))
+    }
+}
+
+/// Where the program break is. Below it lies the program, and memory that was had by raising it.
+pub fn program_break() -> usize {
+    // SAFETY: asks only.
+    unsafe { libc::sbrk(0) as usize }
+}
+
 /// Raises the program break, lays a file over `pages` pages above it, and takes all of that back. `meanwhile` gets the address twice:
 /// while the file is there, and when the break has fallen. False: somebody else has moved the break, or it is not to be had.
 pub fn over_the_break(pages: usize, fd: &OwnedFd, mut meanwhile: impl FnMut(usize, bool)) -> bool {
-    let room = ((pages + 1) * PAGE).cast_signed();
-    // SAFETY: grows the break; allocators cope with a break that others move.
-    let before = unsafe { libc::sbrk(room) } as usize;
-    if before == usize::MAX {
-        return false;
-    }
-    let (start, end) = (before.next_multiple_of(PAGE), before + room.cast_unsigned());
+    let Some(raised) = Raised::new(pages) else { return false };
+    let start = raised.address();
     map(start, pages, Some((fd, 0)), true);
     meanwhile(start, true);
-    // SAFETY: asks only.
-    if unsafe { libc::sbrk(0) } as usize != end {
+    if !raised.lower() {
         map(start, pages, None, true);
         return false;
     }
-    // SAFETY: what is above `before` is ours; this thread is the only one that allocates.
-    assert_ne!(unsafe { libc::sbrk(-room) } as usize, usize::MAX, "the break cannot be lowered");
     meanwhile(start, false);
     true
 }

@@ -6,17 +6,21 @@
 //! | `plain.rs` | what is lent, how, and until when; each in a process of its own |
 //! | `torture.rs` | two processes that change their memory between messages: as root and as an ordinary user, with other allocators, without userfaultfd, without a monitor |
 //! | `during.rs` | memory that is changed while a message out of it is under way, and the next message; with other allocators, without a monitor |
+//! | `into.rs` | the same of memory that a message goes into, and that the sender writes |
+//! | `change.rs` | what is done to memory in both |
 //! | `filter.rs` | a process without userfaultfd |
 //!
 //! Addresses and files are those of the cache's tests (`../cache/space.rs`).
 
 #![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
 
+mod change;
 #[path = "../common/mod.rs"]
 mod common;
 mod during;
 #[allow(dead_code, reason = "the network's tests use the rest")]
 mod filter;
+mod into;
 mod plain;
 #[path = "../cache/space.rs"]
 #[allow(dead_code, reason = "the cache's tests use the rest")]

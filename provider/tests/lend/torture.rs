@@ -3,7 +3,7 @@
 
 use super::common::process::{self, Copy};
 use super::common::{Deadline, Event, Msg, Node, Rng, Want, pattern, seg, watchdog};
-use super::space::{self, PAGE, Space};
+use super::space::{self, PAGE, Raised, Space};
 use super::{bytes, filter, forced, node};
 use rustix::fd::OwnedFd;
 use rustix::mm::Advice;
@@ -25,17 +25,61 @@ fn length(round: usize) -> usize {
     Rng(round as u64).range(5_000, LONGEST)
 }
 
+/// What is done to memory between messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// mmap(2), MAP_FIXED, of a file.
+    Over,
+    /// munmap(2), then mmap(2).
+    Unmap,
+    /// mremap(2) to elsewhere, and something else there.
+    Move,
+    /// mmap(2), MAP_FIXED, of private memory.
+    Private,
+    /// madvise(2): MADV_DONTNEED, MADV_REMOVE.
+    Empty,
+    /// fork(2), and the child unmaps its own.
+    Fork,
+    /// brk(2): the break falls below a file that was laid over it, and rises again below something else.
+    Break,
+    /// None: the message is on the stack, where another frame's was.
+    Stack,
+}
+
+const ALL: [Change; 8] =
+    [Change::Over, Change::Unmap, Change::Move, Change::Private, Change::Empty, Change::Fork, Change::Break, Change::Stack];
+
+impl Change {
+    fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    /// Whether who is not told of it sends bytes of what was there before. If not: a mapping of a file shows what is in the file, also after
+    /// its pages were taken away, for the program writes its next message to that file; what a child unmaps is the child's; and the
+    /// stack is private memory, which no cache of this kind ever knows anything of.
+    fn replaces(self) -> bool {
+        !matches!(self, Change::Empty | Change::Fork | Change::Stack)
+    }
+}
+
 struct Side {
     node: Node,
     rng: Rng,
     files: Vec<OwnedFd>,
-    changes: u64,
+    /// Memory above the program break.
+    raised: Option<Raised>,
+    /// What is done; `None`: everything.
+    only: Option<Change>,
 }
 
 impl Side {
-    fn new(node: Node, seed: u64) -> Side {
-        let side = Side { node, rng: Rng(seed), files: (0..FILES).map(|_| space::memfd(true)).collect(), changes: 0 };
+    fn new(node: Node, seed: u64, only: Option<Change>) -> Side {
+        let files = (0..FILES).map(|_| space::memfd(true)).collect();
+        let mut side = Side { node, rng: Rng(seed), files, raised: None, only };
         side.lay(0, PAGES, true, (0, 0));
+        if matches!(only, None | Some(Change::Break)) {
+            side.move_the_break((0, 0));
+        }
         side
     }
 
@@ -50,39 +94,75 @@ impl Side {
         let pages = if self.rng.one_in(3) { PAGES - first } else { self.rng.range(1, PAGES - first + 1) };
         let other = (self.rng.range(0, FILES), self.rng.range(0, TURNS));
         let at = Space::address(first);
-        self.changes += 1;
-        match self.rng.below(10) {
-            0..4 => self.lay(first, pages, true, other),
-            4..6 => {
+        use Change::{Break, Empty, Fork, Move, Over, Private, Stack, Unmap};
+        // Some are more worth it than others.
+        let any = [Over, Over, Over, Over, Unmap, Unmap, Move, Private, Empty, Fork, Break, Break];
+        match self.only.unwrap_or_else(|| self.rng.pick(&any)) {
+            Over => self.lay(first, pages, true, other),
+            Unmap => {
                 space::unmap(at, pages);
                 self.lay(first, pages, false, other);
             }
-            6 => {
+            Move => {
                 // Away, and something else there. What does not go as a whole may have gone in part.
                 let away = Space::address(2 * PAGES);
                 let moved = space::remap(at, pages, pages, Some(away), false);
                 space::unmap(away, pages);
                 self.lay(first, pages, !moved, other);
             }
-            7 => assert!(space::map(at, pages, None, true)),
-            8 => {
+            Private => {
+                assert!(space::map(at, pages, None, true));
+                if self.only.is_some() {
+                    // Else there would soon be nothing that can be lent.
+                    let rest = (first + pages) % PAGES;
+                    self.lay(rest, if rest < first { first - rest } else { PAGES - rest }, true, other);
+                }
+            }
+            Empty => {
                 // Private memory has no holes to be punched, which is no matter.
                 space::advise(at, pages, self.rng.pick(&[Advice::LinuxDontNeed, Advice::LinuxRemove]));
             }
-            _ => {
+            Fork => {
                 let code = space::fork(|| {
                     space::unmap(at, pages);
                     0
                 });
                 assert_eq!(code, 0);
             }
+            Break => self.move_the_break(other),
+            Stack => {}
         }
     }
 
-    /// Where the next message goes out or comes in.
-    fn buffer(&mut self, len: usize) -> &'static mut [u8] {
+    /// Lowers the break below what is there, and raises it again.
+    fn move_the_break(&mut self, (file, turn): (usize, usize)) {
+        if let Some(raised) = self.raised.take() {
+            let at = raised.address();
+            if !raised.lower() {
+                // Of somebody who raised it further all of it is the allocator's memory for ever.
+                assert!(space::map(at, PAGES, None, true));
+            }
+        }
+        self.raised = Raised::new(PAGES);
+        if let Some(raised) = &self.raised
+            && !self.rng.one_in(4)
+        {
+            assert!(space::map(raised.address(), PAGES, Some((&self.files[file], turn * PAGES)), true));
+        }
+    }
+
+    /// Has `then` send or receive a message, out of or into the next place for one.
+    fn with_buffer(&mut self, len: usize, mut then: impl FnMut(&mut Side, &mut [u8])) {
+        let offset = 16 * self.rng.range(0, 8);
+        let on_the_stack = self.only.map_or(self.rng.one_in(8), |only| only == Change::Stack);
+        if on_the_stack {
+            let deeper = self.rng.range(0, 3);
+            return stack(deeper, &mut |whole| then(self, &mut whole[offset..offset + len]));
+        }
+        let raised = self.raised.as_ref().map(Raised::address);
+        let base = raised.filter(|_| self.only == Some(Change::Break) || self.rng.one_in(4)).unwrap_or(space::BASE);
         let first = self.rng.pick(&FIRST);
-        bytes(Space::address(first) + 16 * self.rng.range(0, 8), len)
+        then(self, bytes(base + first * PAGE + offset, len));
     }
 
     fn wait(&mut self, round: usize) -> Event {
@@ -96,6 +176,17 @@ impl Side {
     }
 }
 
+/// Memory of so many frames further down the stack.
+#[inline(never)]
+fn stack(deeper: usize, then: &mut dyn FnMut(&mut [u8])) {
+    let mut buffer = [0u8; LONGEST + PAGE];
+    match deeper {
+        0 => then(&mut buffer),
+        _ => stack(deeper - 1, then),
+    }
+    std::hint::black_box(&buffer);
+}
+
 fn config(lend: u64) -> Config {
     Config { lend, ..forced() }
 }
@@ -104,20 +195,21 @@ fn oversight(word: &str) -> Oversight {
     if word == "blind" { Oversight::Blind } else { Oversight::Tireless }
 }
 
-fn send(rounds: usize, seed: u64, lend: u64, watched: &str, to: &str) {
+fn send(run: &Run, to: &str) {
     process::follow_parent();
-    let mut side = Side::new(node(config(lend), oversight(watched)), seed);
+    let mut side = Side::new(node(config(run.lend), oversight(&run.sender)), run.seed, run.only);
     let to = side.node.av.insert(&Name::from_bytes(&unhex(to)).expect("name"));
-    for round in 0..rounds {
+    for round in 0..run.rounds {
         if side.rng.one_in(3) {
             side.change();
         }
         let n = length(round);
-        let buffer = side.buffer(n);
-        buffer.copy_from_slice(&pattern(n, round));
-        let message = Msg::new(to, round as u64).with(OpFlags::DELIVERY_COMPLETE);
-        side.node.sendv(message, &[seg(buffer)], true).expect("send");
-        side.wait(round).expect("sent");
+        side.with_buffer(n, |side, buffer| {
+            buffer.copy_from_slice(&pattern(n, round));
+            let message = Msg::new(to, round as u64).with(OpFlags::DELIVERY_COMPLETE);
+            side.node.sendv(message, &[seg(buffer)], true).expect("send");
+            side.wait(round).expect("sent");
+        });
     }
     let stats = side.node.stats();
     process::say(&format!("{} {}", stats.mapped, stats.stored));
@@ -133,10 +225,10 @@ struct Outcome {
     stored: u64,
 }
 
-fn receive(rounds: usize, seed: u64, lend: u64, watched: &str, mut sender: impl FnMut(&str) -> Copy) {
-    let mut side = Side::new(node(config(lend), oversight(watched)), seed);
+fn receive(run: &Run, mut sender: impl FnMut(&str) -> Copy) {
+    let mut side = Side::new(node(config(run.lend), oversight(&run.receiver)), run.seed + 1, run.only);
     let mut sender = sender(&hex(&side.node.name().to_bytes()));
-    let mut wrong = 0;
+    let (rounds, mut wrong) = (run.rounds, 0);
     for round in 0..rounds {
         if side.rng.one_in(3) {
             side.change();
@@ -146,14 +238,41 @@ fn receive(rounds: usize, seed: u64, lend: u64, watched: &str, mut sender: impl 
             side.node.quiet(1);
         }
         let n = length(round);
-        let buffer = side.buffer(n);
-        buffer.fill(0xee);
-        side.node.recvv(Want::tag(round as u64), &[seg(buffer)], true).expect("recv");
-        let c = side.wait(round).expect("received");
-        assert_eq!(c.len, n);
-        wrong += usize::from(*buffer != pattern(n, round)[..]);
+        side.with_buffer(n, |side, buffer| {
+            buffer.fill(0xee);
+            side.node.recvv(Want::tag(round as u64), &[seg(buffer)], true).expect("recv");
+            let c = side.wait(round).expect("received");
+            assert_eq!(c.len, n);
+            wrong += usize::from(*buffer != pattern(n, round)[..]);
+        });
     }
     process::say(&format!("{rounds} {wrong} {}", sender.hear()));
+}
+
+/// What both sides are told, in words.
+struct Run {
+    rounds: usize,
+    seed: u64,
+    lend: u64,
+    sender: String,
+    receiver: String,
+    only: Option<Change>,
+    filtered: String,
+}
+
+impl Run {
+    fn parse(words: &[&str]) -> Run {
+        let [rounds, seed, lend, sender, receiver, only, filtered] = *words else { panic!("no such run: {words:?}") };
+        Run {
+            rounds: rounds.parse().expect("rounds"),
+            seed: seed.parse().expect("seed"),
+            lend: lend.parse().expect("terms"),
+            sender: sender.into(),
+            receiver: receiver.into(),
+            only: ALL.into_iter().find(|change| change.name() == only),
+            filtered: filtered.into(),
+        }
+    }
 }
 
 /// Not a test of its own: what the copies of this program do.
@@ -162,16 +281,15 @@ fn role() {
     let Some(words) = process::role() else { return };
     let _dog = watchdog("lend role", 150);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [what, rounds, seed, lend, sender, receiver, filtered, to] = words[..] else { panic!("no such role: {words:?}") };
-    let (rounds, seed, lend) = (rounds.parse().expect("rounds"), seed.parse().expect("seed"), lend.parse().expect("terms"));
-    if filtered == "filtered" {
+    let [what, run @ .., to] = &words[..] else { panic!("no such role: {words:?}") };
+    let told = run.join(" ");
+    let run = Run::parse(run);
+    if run.filtered == "filtered" {
         filter::without_userfaultfd();
     }
-    match what {
-        "send" => send(rounds, seed, lend, sender, to),
-        "receive" => receive(rounds, seed + 1, lend, receiver, |name| {
-            process::copy("torture::role", &format!("send {rounds} {seed} {lend} {sender} {receiver} {filtered} {name}"))
-        }),
+    match *what {
+        "send" => send(&run, to),
+        "receive" => receive(&run, |name| process::copy("torture::role", &format!("send {told} {name}"))),
         _ => panic!("no such role: {what}"),
     }
 }
@@ -181,6 +299,8 @@ struct How {
     sender: &'static str,
     receiver: &'static str,
     filtered: &'static str,
+    /// What is done between messages; `None`: everything.
+    only: Option<Change>,
     user: Option<u32>,
     /// An allocator, for both.
     preload: Option<PathBuf>,
@@ -189,14 +309,17 @@ struct How {
 }
 
 const HOW: How =
-    How { sender: "watched", receiver: "watched", filtered: "free", user: None, preload: None, lend: 0, rounds: 500 };
+    How { sender: "watched", receiver: "watched", filtered: "free", only: None, user: None, preload: None, lend: 0, rounds: 500 };
 
 #[track_caller]
 fn outcome(how: &How) -> Outcome {
-    let How { sender, receiver, filtered, user, preload, lend, rounds } = how;
+    let How { sender, receiver, filtered, only, user, preload, lend, rounds } = how;
+    let change = only.map_or("everything".into(), Change::name);
     let seed = std::env::var("RUSTMX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11u64);
     let mut command =
-        process::command("torture::role", &format!("receive {rounds} {seed} {lend} {sender} {receiver} {filtered} -"));
+        process::command("torture::role", &format!("receive {rounds} {seed} {lend} {sender} {receiver} {change} {filtered} -"));
+    // It would raise the break above what the test has there.
+    command.env("TCMALLOC_SKIP_SBRK", "1");
     if let Some(user) = user {
         command.uid(*user).gid(*user);
     }
@@ -212,7 +335,7 @@ fn outcome(how: &How) -> Outcome {
     let [rounds, wrong, mapped, stored] = words[..] else { panic!("{line}") };
     let outcome = Outcome { rounds: rounds as usize, wrong: wrong as usize, mapped, stored };
     println!("{outcome:?}");
-    if *filtered == "free" && *lend != 2 {
+    if *filtered == "free" && *lend != 2 && only.is_none() {
         let (what, watched) = match (*sender, *receiver) {
             ("blind", _) => ("messages between changes: the sender's memory", false),
             (_, "blind") => ("messages between changes: the receiver's memory", false),
@@ -277,6 +400,19 @@ fn without_the_monitor_bytes_are_wrong() {
             let Outcome { wrong, .. } = outcome(&How { sender, receiver, preload: preload.clone(), ..HOW });
             assert!(wrong > 0, "sender {sender}, receiver {receiver}, {preload:?}: cannot fail");
         }
+    }
+}
+
+/// Each change by itself: never a stale byte; and some, where there can be, if the sender is not told. (At the receiver it is up to the scheduler
+/// whether the sender writes at all: `into.rs`.)
+#[test]
+fn each_change_by_itself() {
+    for change in ALL {
+        let only = How { only: Some(change), rounds: 120, ..HOW };
+        let Outcome { wrong, mapped, .. } = outcome(&only);
+        assert_eq!((wrong, mapped > 0), (0, change != Change::Stack), "{change:?}: {mapped} were mapped");
+        let Outcome { wrong, .. } = outcome(&How { sender: "blind", ..only });
+        assert_eq!(wrong > 0, change.replaces(), "{change:?}: {wrong} are wrong without the monitor");
     }
 }
 
