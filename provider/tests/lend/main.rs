@@ -8,6 +8,7 @@
 //! | `during.rs` | memory that is changed while a message out of it is under way, and the next message; with other allocators, without a monitor |
 //! | `into.rs` | the same of memory that a message goes into, and that the sender writes |
 //! | `change.rs` | what is done to memory in both |
+//! | `rights.rs` | whether the peer could write it |
 //! | `filter.rs` | a process without userfaultfd |
 //!
 //! Addresses and files are those of the cache's tests (`../cache/space.rs`).
@@ -22,6 +23,7 @@ mod during;
 mod filter;
 mod into;
 mod plain;
+mod rights;
 #[path = "../cache/space.rs"]
 #[allow(dead_code, reason = "the cache's tests use the rest")]
 mod space;

@@ -25,7 +25,7 @@ fn long(exclusive: bool) -> (OwnedFd, Arc<Mapping>, usize) {
 }
 
 /// Maps part of a file at a page of the space.
-fn at(page: usize, pages: usize, file: (&OwnedFd, usize)) -> usize {
+pub fn at(page: usize, pages: usize, file: (&OwnedFd, usize)) -> usize {
     assert!(space::map(Space::address(page), pages, Some(file), false));
     Space::address(page)
 }
