@@ -1,11 +1,12 @@
 //! Messages of more than 2 GiB and of more than 4 GiB, by every way that carries them, between two processes: no length, offset or position
 //! on the way is a number of 31 or 32 bits. Their buffers take a few megabytes (`vast.rs`), of which the bytes around such borders, the first and the
-//! last are compared one by one.
+//! last are compared one by one. (Those that are lent, in `mapped.rs`, take all the memory that they are long.)
 
 #![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod mapped;
 mod vast;
 
 use common::process::{self, Copy, copy, say};
@@ -45,6 +46,9 @@ fn config(how: &str) -> Config {
         "both" | "sender" => Config { protocol: forced("shared"), ..config },
         "stream" => Config { protocol: forced("stream"), ..config },
         "helped" => Config { protocol: forced("alone"), copy_thread: 2, ..config },
+        "mapped" => Config { protocol: forced("mapped-shared"), cma: 1, ..config },
+        "mapped-alone" => Config { protocol: forced("mapped-alone"), cma: 1, ..config },
+        "mapped-streaming" => Config { protocol: forced("mapped-shared"), copy: 2, cma: 1, ..config },
         "memory" => config,
         "engine" => Config { cma: 1, ..config },
         "network" => network,
@@ -118,6 +122,8 @@ fn role() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match words[..] {
+        ["lends", how, len] => mapped::sends(how, number(len)),
+        ["is-lent", how, len] => mapped::receives(how, number(len)),
         ["sends", how, len, cut] => sends(how, number(len), cut == "cut"),
         ["receives", how, len, cut] => receives(how, number(len), cut == "cut"),
         ["has-little-room", how, len] => has_little_room(how, number(len)),

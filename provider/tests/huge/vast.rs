@@ -4,7 +4,7 @@
 
 use crate::common::seg;
 use core::ops::Range;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustmx::UserSeg;
 
@@ -15,6 +15,8 @@ const PERIOD: usize = 2053 * PAGE;
 const LEAD: usize = 1003;
 /// Bytes of the end that are looked at.
 const LAST: usize = 256 << 10;
+/// Between bytes of a sealed buffer that are looked at, too.
+const BETWEEN: usize = 1 << 20;
 /// What is in a buffer before a message comes.
 pub const BLANK: u8 = 0xee;
 const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -27,8 +29,8 @@ pub const BORDERS: [usize; 3] = [0, 1 << 31, 1 << 32];
 pub struct Vast {
     first: usize,
     len: usize,
-    /// The pages that come again, once more.
-    common: usize,
+    /// The pages that come again, once more; `None`: all are in one file.
+    common: Option<usize>,
 }
 
 fn map(at: usize, bytes: usize, fd: Option<&rustix::fd::OwnedFd>, prot: ProtFlags, fixed: bool) -> usize {
@@ -60,7 +62,7 @@ impl Vast {
         for at in (0..pages).step_by(PERIOD) {
             map(start + at, PERIOD.min(pages - at), Some(&fd), RW, true);
         }
-        let vast = Vast { first: start + PAGE + LEAD, len, common: map(0, PERIOD, Some(&fd), RW, false) };
+        let vast = Vast { first: start + PAGE + LEAD, len, common: Some(map(0, PERIOD, Some(&fd), RW, false)) };
         for place in vast.places() {
             // With the bytes beside the first and the last of the message.
             let from = (vast.first + place.start) & !(PAGE - 1);
@@ -75,17 +77,49 @@ impl Vast {
         vast
     }
 
+    /// A blank buffer in one sealed file, which can be lent: it takes as much memory as it is long, once that is written or read.
+    pub fn sealed(len: usize) -> Vast {
+        let fd = rustix::fs::memfd_create("sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+        let bytes = (LEAD + len).next_multiple_of(PAGE) + 2 * PAGE;
+        rustix::fs::ftruncate(&fd, bytes as u64).expect("size");
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).expect("seal");
+        let vast = Vast { first: map(0, bytes, Some(&fd), RW, false) + PAGE + LEAD, len, common: None };
+        // Nobody can lend a file that is open nowhere.
+        std::mem::forget(fd);
+        vast.places().into_iter().for_each(|place| vast.bytes(place).fill(BLANK));
+        vast.beside().into_iter().for_each(|edge| edge.fill(BLANK));
+        vast
+    }
+
+    /// The same with a message in it.
+    pub fn sealed_full(len: usize) -> Vast {
+        let vast = Vast::sealed(len);
+        vast.stamp();
+        (0..len).step_by(BETWEEN).for_each(|at| vast.bytes(at..at + 1)[0] = byte(at));
+        vast
+    }
+
     /// A buffer with a message in it.
     pub fn full(len: usize) -> Vast {
         let vast = Vast::blank(len);
         for (i, word) in vast.common().chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&(i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes());
         }
-        for place in vast.places() {
-            let from = place.start;
-            vast.bytes(place).iter_mut().enumerate().for_each(|(i, b)| *b = byte(from + i));
-        }
+        vast.stamp();
         vast
+    }
+
+    /// Writes the bytes that are looked at one by one.
+    fn stamp(&self) {
+        for place in self.places() {
+            let from = place.start;
+            self.bytes(place).iter_mut().enumerate().for_each(|(i, b)| *b = byte(from + i));
+        }
+    }
+
+    /// Makes the first bytes of it blank that are looked at.
+    pub fn blank_again(&self, len: usize) {
+        self.bytes(0..len).fill(BLANK);
     }
 
     /// Whether the first `len` bytes are those of such a message, as far as can be told, and nothing beside is written.
@@ -101,6 +135,10 @@ impl Vast {
         }
         if self.beside().iter().any(|edge| edge.iter().any(|b| *b != BLANK)) {
             return Err("beside the buffer".into());
+        }
+        if self.common.is_none() {
+            let wrong = (0..len).step_by(BETWEEN).find(|at| self.bytes(*at..at + 1)[0] != byte(*at));
+            return wrong.map_or(Ok(()), |at| Err(format!("byte {at} ({at:#x}) of {len}, between borders")));
         }
         // Wherever it is mapped, the same was written to each of these pages.
         let again = self.common().chunks_exact(8).enumerate();
@@ -121,7 +159,7 @@ impl Vast {
     }
 
     fn common(&self) -> &'static mut [u8] {
-        raw(self.common, PERIOD)
+        self.common.map_or(&mut [], |at| raw(at, PERIOD))
     }
 
     /// The bytes just before the message, and just behind it.
