@@ -65,6 +65,8 @@ fn refusal() -> NoAccess {
 /// # Safety
 /// `local` must be valid memory for the way the bytes go.
 unsafe fn call(pid: u32, way: Way, local: &[libc::iovec], remote: &[libc::iovec]) -> Result<usize, NoAccess> {
+    #[cfg(test)]
+    longest::note(bytes_of(local));
     let (l, ln, r, rn) = (local.as_ptr(), local.len() as libc::c_ulong, remote.as_ptr(), remote.len() as libc::c_ulong);
     // SAFETY: live arrays of these lengths; the local memory by our contract; the kernel checks the remote addresses.
     let n = unsafe {
@@ -74,6 +76,23 @@ unsafe fn call(pid: u32, way: Way, local: &[libc::iovec], remote: &[libc::iovec]
         }
     };
     usize::try_from(n).map_err(|_| refusal())
+}
+
+/// What this thread has asked for in one system call, at most.
+#[cfg(test)]
+pub mod longest {
+    use std::cell::Cell;
+
+    thread_local!(static BYTES: Cell<usize> = const { Cell::new(0) });
+
+    pub(super) fn note(bytes: usize) {
+        BYTES.set(BYTES.get().max(bytes));
+    }
+
+    /// Since this was asked last.
+    pub fn take() -> usize {
+        BYTES.take()
+    }
 }
 
 type Vectors = smallvec::SmallVec<[libc::iovec; 4]>;
@@ -217,7 +236,7 @@ pub fn ask_to_write(pid: u32) -> Result<(), rustix::io::Errno> {
 pub fn store_own(to: u64, bytes: &[u8]) -> Result<(), NoAccess> {
     let (mut done, me) = (0, std::process::id());
     while done < bytes.len() {
-        let rest = &bytes[done..];
+        let rest = &bytes[done..][..(bytes.len() - done).min(CHUNK)];
         let local = [vector(rest.as_ptr() as u64, rest.len())];
         // SAFETY: the kernel reads `rest`, which lives.
         match unsafe { call(me, Way::Write, &local, &[vector(to + done as u64, rest.len())])? } {
@@ -245,6 +264,33 @@ pub fn is_mapped(at: usize, len: usize) -> bool {
 mod tests {
     use super::*;
     use crate::mem::user::of_slice;
+
+    /// A call holds the memory map of the other process: one that unmaps there waits no longer than for so many bytes.
+    #[test]
+    fn no_call_is_longer_than_a_chunk() {
+        let (me, len) = (std::process::id(), 3 * CHUNK + 5);
+        let (mut there, mut here) = (vec![0u8; len], vec![7u8; len]);
+        let at = there.as_mut_ptr() as u64;
+        let (pieces, iov) = ([Piece { addr: at, len }], [of_slice(&mut here)]);
+        if fetch_words(me, at, &mut [0]).is_err() {
+            // A sandbox without these calls.
+            return;
+        }
+        let mut words = [0; 8];
+        longest::take();
+        for way in 0..6 {
+            let done = match way {
+                0 => fetch(me, at, &iov, 0, len),
+                1 => store(me, at, &iov, 0, len),
+                2 => fetch_part(me, &pieces, &iov, 0, len, None),
+                3 => fetch_part(me, &pieces, &iov, 0, len, Some(Also { at, words: &mut words })),
+                4 => store_part(me, &pieces, &iov, 0, len),
+                _ => store_own(at, &[9; 2 * CHUNK + 1]),
+            };
+            assert_eq!((done, longest::take()), (Ok(()), CHUNK), "{way}");
+        }
+        assert!(there[..2 * CHUNK + 1].iter().all(|byte| *byte == 9));
+    }
 
     #[test]
     fn own_memory_comes_and_goes_and_bad_addresses_are_errors() {

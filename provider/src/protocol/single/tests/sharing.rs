@@ -270,3 +270,16 @@ fn a_refusal_is_about_what_was_tried() {
         assert_eq!(named(&mut b, 2), lent.then_some(0), "alone, if there is no other way");
     }
 }
+
+/// A system call holds the other process's memory map: of a long message each takes a chunk, whoever copies it.
+#[test]
+fn no_system_call_takes_more_than_a_chunk() {
+    for sharing in [Sharing::Never, Sharing::Always] {
+        remote::longest::take();
+        let Some((mut a, mut b, from, to, _table)) = expected(16 << 20, sharing) else { return };
+        until_received(&mut a, &mut b, 1);
+        let (longest, table) = (remote::longest::take(), 64);
+        assert!((1..=CHUNKS.1 + table).contains(&longest), "{sharing:?}: {longest} bytes");
+        assert!(from == to && b.moved > 0 && (a.moved > 0) == (sharing == Sharing::Always));
+    }
+}
