@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::circumstances::lending;
 use super::rma::target;
 use crate::cache::own;
-use crate::mem::remote;
+use crate::mem::remote::{self, NoAccess};
 use crate::select::Row;
 use crate::sys::heap;
 use crate::sys::refusal::{self, Call};
@@ -28,6 +28,10 @@ impl Endpoint {
             (_, Err(errno)) => {
                 format!("the kernel does not let this process write to the memory of {process} ({})", why(errno, Call::Write))
             }
+            _ if target.find() == Err(NoAccess::Gone) => format!(
+                "the number of {process} is another one's here: its PID namespace is not this one's (containers of one job need a common one, \
+                 as with --pid=host)"
+            ),
             _ => {
                 let why = refusal::to_process(target.pid);
                 format!("the kernel does not let {process} reach the memory of this process ({why})")

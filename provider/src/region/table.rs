@@ -87,11 +87,16 @@ pub struct Root {
 }
 
 impl Root {
+    /// Whether a copy, perhaps made while it was being written, is of the root that `at` should lead to: these words of it never change.
+    pub fn is_of(line: &Line, at: Locator) -> bool {
+        let [magic, _, _, _, tag, ..] = *line;
+        magic == MAGIC && tag == u64::from(at.tag)
+    }
+
     /// Validates a copy of the root that `at` should lead to.
     pub fn parse(line: &Line, at: Locator) -> Option<Root> {
-        let [magic, slots_at, slots, flags, tag, ..] = *line;
-        let ours = magic == MAGIC && tag == u64::from(at.tag);
-        let sound = ours && is_sound(line) && slots.is_power_of_two() && slots <= MOST;
+        let [_, slots_at, slots, flags, ..] = *line;
+        let sound = Root::is_of(line, at) && is_sound(line) && slots.is_power_of_two() && slots <= MOST;
         sound.then_some(Root { slots_at, slots, events: flags & EVENTS != 0 })
     }
 

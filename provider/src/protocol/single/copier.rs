@@ -205,6 +205,9 @@ impl Copies {
         c.next = (share.claimed() as usize * c.chunk).min(c.wanted);
         c.stage = Stage::Waiting(share);
         if failed {
+            // The helper does not tell why.
+            let target = self.target.filter(|_| loan.is_none());
+            self.no_read |= target.is_some_and(|target| target.find().is_err());
             self.decline(id, false, ended);
             Help::Ended
         } else if told || c.next == c.wanted {

@@ -142,8 +142,10 @@ impl Means<'_> {
     /// Copies bytes `at..at + len` of a message from the other's pieces to ours.
     pub fn fetch(&self, from: &Pieces, to: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target, true) => remote::fetch_part(target.pid, from, to, at, len, None),
-            Means::Kernel(target, false) => target.fetch(from, to, at, len),
+            Means::Kernel(target, true) => {
+                remote::fetch_part(target.pid, from, to, at, len, None).map_err(|why| target.judge(why))
+            }
+            Means::Kernel(target, false) => target.fetch(from, to, at, len).map_err(|why| target.judge(why)),
             Means::Mapped(loan, engine) => {
                 loan.parts(from, at, len, |there, here, n| {
                     loan.memory.drain_by(*engine, there, to, here, n);
@@ -156,7 +158,7 @@ impl Means<'_> {
     /// Copies bytes `at..at + len` of a message from our pieces to the other's.
     pub fn store(&self, to: &Pieces, from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
-            Means::Kernel(target, _) => remote::store_part(target.pid, to, from, at, len),
+            Means::Kernel(target, _) => remote::store_part(target.pid, to, from, at, len).map_err(|why| target.judge(why)),
             Means::Mapped(loan, engine) => {
                 let engine = engine.for_own();
                 loan.parts(to, at, len, |there, here, n| loan.memory.fill_by(engine, there, from, here, n));
@@ -167,11 +169,23 @@ impl Means<'_> {
 }
 
 impl Target {
-    /// Whether the process of this id is the one that the table is of.
-    pub(super) fn is_there(self) -> Result<bool, NoAccess> {
+    /// Looks whether the process of this id is the one that the table is of: if not, it is [`NoAccess::Gone`].
+    ///
+    /// # Errors
+    /// The kernel does not let us look.
+    pub(crate) fn find(self) -> Result<(), NoAccess> {
         let mut line: Line = [0; LINE_WORDS];
-        remote::fetch_words(self.pid, self.table.address, &mut line)?;
-        Ok(Root::parse(&line, self.table).is_some())
+        match remote::fetch_words(self.pid, self.table.address, &mut line) {
+            // Its table is there as long as it is.
+            Err(NoAccess::Fault) => Err(NoAccess::Gone),
+            Ok(()) if !Root::is_of(&line, self.table) => Err(NoAccess::Gone),
+            other => other,
+        }
+    }
+
+    /// What an error means. Where one address cannot be reached perhaps all of them cannot, for another process has the number.
+    fn judge(self, why: NoAccess) -> NoAccess {
+        if why == NoAccess::Fault { self.find().err().unwrap_or(why) } else { why }
     }
 
     /// Copies bytes `at..at + len` of a message from there, if it is that process.
@@ -179,7 +193,7 @@ impl Target {
         let mut line: Line = [0; LINE_WORDS];
         let also = Also { at: self.table.address, words: &mut line };
         remote::fetch_part(self.pid, from, to, at, len, Some(also))?;
-        Root::parse(&line, self.table).map(|_| ()).ok_or(NoAccess::Gone)
+        if Root::is_of(&line, self.table) { Ok(()) } else { Err(NoAccess::Gone) }
     }
 }
 

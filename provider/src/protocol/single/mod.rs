@@ -18,8 +18,8 @@
 //!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel. When its owner does not lend it any more (a DONE of
 //!   its own, behind all records that name it), it is unmapped, as soon as no message needs it.
 //! * A helper thread may take chunks, too, while the application computes ([`copier`]).
-//! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way). What one side may
-//!   not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
+//! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way), or find nobody, or another process,
+//!   under the peer's number: then it is not asked for this peer any more. What one side may not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
 //!   from its first byte. Nothing of it was completed before. The sender then sends no further offers to this peer.
 //! * Process ids are used again. From a sender of which it has heard nothing for a millisecond ([`FRESH`]) the receiver reads the root of its
 //!   region table (which has a tag of its own), too, by the same system calls as the bytes: they came from that very process. The sender looks
@@ -156,9 +156,9 @@ pub struct Copies {
     /// Whether this process may ask the kernel at all.
     on: bool,
     target: Option<Target>,
-    /// The kernel does not let us read the peer's memory.
+    /// The kernel does not let us read the peer's memory, or does not find it under the number that we know.
     no_read: bool,
-    /// The kernel does not let us write it.
+    /// The same of writing it.
     no_write: bool,
     /// The peer cannot write ours.
     peer_no_write: bool,

@@ -183,17 +183,18 @@ impl Copies {
                 len
             }
             Err(why) if c.stage == Stage::Helped => {
-                self.no_read |= why == NoAccess::Forbidden;
+                self.no_read |= why != NoAccess::Fault;
                 self.help.job.fail();
                 self.waiting.push(id);
                 0
             }
-            Err(NoAccess::Forbidden) => {
+            // Who is not there under this number will not be, as long as this link lives.
+            Err(NoAccess::Forbidden | NoAccess::Gone) => {
                 self.no_read = true;
                 self.leave_to_sender(id, ended);
                 0
             }
-            Err(NoAccess::Fault | NoAccess::Gone) => {
+            Err(NoAccess::Fault) => {
                 self.decline(id, false, ended);
                 0
             }

@@ -62,9 +62,9 @@ impl Part {
         let means = match (&self.loan, target) {
             (Some(loan), _) => Means::Mapped(loan, self.engine),
             (None, Some(target)) => {
-                self.known = self.known || target.is_there()?;
                 if !self.known {
-                    return Ok(0);
+                    target.find()?;
+                    self.known = true;
                 }
                 Means::Kernel(target, true)
             }
@@ -98,7 +98,7 @@ impl Copies {
                 self.past_caches += part.engine.past_caches(n);
                 return n;
             }
-            Err(NoAccess::Forbidden) => self.no_write = true,
+            Err(NoAccess::Forbidden | NoAccess::Gone) => self.no_write = true,
             _ => {}
         }
         self.parts.pop_front();

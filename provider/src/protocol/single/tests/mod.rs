@@ -1,7 +1,8 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us. Here is that every message arrives, whatever happens;
-//! beside it who copies what, what is offered, who is asked who he is, what the helper thread does, and lies.
+//! beside it who copies what, what is offered, who is asked who he is, who is not there any more, what the helper thread does, and lies.
 
 mod copier;
+mod gone;
 mod identity;
 mod lies;
 mod offers;
@@ -216,6 +217,8 @@ enum Reach {
     Forbidden,
     /// Another process has its number.
     Other,
+    /// No process has it.
+    Nobody,
     /// It has no number here.
     Unseen,
     /// The user does not want it.
@@ -223,7 +226,12 @@ enum Reach {
 }
 
 fn reach() -> impl Strategy<Value = Reach> {
-    prop_oneof![4 => Just(Reach::Everything), 1 => Just(Reach::Forbidden), 1 => Just(Reach::Other), 1 => Just(Reach::Unseen), 1 => Just(Reach::Off)]
+    prop_oneof![4 => Just(Reach::Everything), 1 => Just(Reach::Forbidden), 1 => Just(Reach::Other), 1 => Just(Reach::Nobody), 1 => Just(Reach::Unseen), 1 => Just(Reach::Off)]
+}
+
+/// What it may come to while messages are under way.
+fn lost() -> impl Strategy<Value = Reach> {
+    prop_oneof![Just(Reach::Forbidden), Just(Reach::Other), Just(Reach::Nobody), Just(Reach::Unseen)]
 }
 
 fn aim(side: &mut Side, reach: Reach, table: &Table) {
@@ -232,9 +240,11 @@ fn aim(side: &mut Side, reach: Reach, table: &Table) {
         locator.address += 64;
     }
     let seen = !matches!(reach, Reach::Unseen | Reach::Off);
-    side.copies.reach(seen.then_some(Target { pid: std::process::id(), table: locator }));
-    side.copies.on = reach != Reach::Off;
-    (side.copies.no_read, side.copies.no_write) = (reach == Reach::Forbidden, reach == Reach::Forbidden);
+    let pid = if reach == Reach::Nobody { u32::MAX >> 1 } else { std::process::id() };
+    side.copies.reach(seen.then_some(Target { pid, table: locator }));
+    side.copies.on &= reach != Reach::Off;
+    side.copies.no_read |= reach == Reach::Forbidden;
+    side.copies.no_write |= reach == Reach::Forbidden;
 }
 
 fn cut(whole: UserSeg, pieces: usize) -> Vec<UserSeg> {
@@ -307,8 +317,9 @@ proptest! {
     /// buffer, once.
     #[test]
     fn all_bytes_arrive(
-        plans in proptest::collection::vec(plan(), 1..5), turns in proptest::collection::vec(0u8..5, 0..60), share_min in 1usize..200_000,
+        plans in proptest::collection::vec(plan(), 1..5), turns in proptest::collection::vec(0u8..7, 0..80), share_min in 1usize..200_000,
         ab in reach(), ba in reach(), lent_a in lent(), lent_b in lent(), engines in (any::<bool>(), any::<bool>()),
+        later in (lost(), lost()),
     ) {
         if !kernel_allows() {
             return Ok(());
@@ -354,6 +365,8 @@ proptest! {
                 Some(1) => b.push(),
                 Some(2) => { a.drain().expect("sound"); }
                 Some(3) => { b.drain().expect("sound"); }
+                Some(5) => aim(&mut a, if ab == Reach::Off { ab } else { later.0 }, &table),
+                Some(6) => aim(&mut b, if ba == Reach::Off { ba } else { later.1 }, &table),
                 turn => {
                     late = late.into_iter().filter_map(|(i, want)| b.receive_held(i, want).map(|want| (i, want))).collect();
                     if turn.is_none() {
