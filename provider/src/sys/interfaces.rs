@@ -35,8 +35,9 @@ pub enum Kind {
 /// Names with which container and machine managers begin those of their bridges.
 const BRIDGES: [&str; 8] = ["docker", "br-", "virbr", "cni", "podman", "lxcbr", "lxdbr", "flannel"];
 
-/// How well an address serves, less is better: interfaces with a default route before others; cards, bridges, tunnels, loopback;
-/// addresses of any scope before link-local ones; IPv4 first, which every host of a mixed job has.
+/// How well an address serves, less is better, by the first of these that differs: cards, bridges, tunnels, loopback; addresses of any scope before
+/// link-local ones; interfaces with a default route before others; IPv4 first, which every host of a mixed job has. So a card without a default route
+/// comes before a tunnel with one: a tunnel often takes all that leaves the site, and the other ranks are on the site.
 fn rank(interface: &Interface) -> (Kind, bool, bool, bool) {
     (interface.kind, interface.is_link_local(), !interface.has_default_route, interface.ip.is_ipv6())
 }
@@ -67,7 +68,8 @@ pub fn all() -> Vec<Interface> {
 }
 
 /// Of all addresses, best first, those that others may be told: of the best kind that there is, and link-local ones only if there is nothing else
-/// of that kind. The others would be tried in vain at best; at worst somebody else has them, too, as that of the bridge of container managers.
+/// of that kind. The others would be tried in vain at best; at worst somebody else has them, too, as that of the bridge of container managers: there the
+/// caller reaches its own host, and who gets through first is heard alone (`transport/tcp/call.rs`). Those who are joined by a tunnel only name it.
 pub fn worth_telling(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     let best = all.first();
     let alike = move |i: &&Interface| best.is_some_and(|b| b.kind == i.kind && b.is_link_local() == i.is_link_local());
