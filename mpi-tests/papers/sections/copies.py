@@ -41,17 +41,14 @@ def non_temporal(f):
                 "less than half of that at any size: reading the source fills the cache as well.",
             )
         )
+    sizes = ", ".join(map(human, better))
     found.append(
         (
-            PARTLY if better else GONE,
-            "Copy, computation and reader together "
-            + (
-                f"gain by non-temporal stores at {', '.join(map(human, better))} only"
-                if better
-                else "gain by non-temporal stores at no size"
-            )
-            + f", of {len(xs)} sizes "
-            f"measured. So they are off.",
+            GONE if not better else HOLDS if len(better) > len(xs) / 2 else PARTLY,
+            f"Copy, computation and reader together gain by non-temporal stores at {len(better)} of {len(xs)} sizes"
+            + (f": {sizes}. " if better else ". ")
+            + "The provider leaves them off all the same (`FI_RUSTMX_COPY`): here a whole message goes into memory that nobody has in a cache, there "
+            "it goes by cells that both caches have, or once, to where it is read. `provider/docs/adr/0018-copy-engines.md` has its own figures.",
         )
     )
     return found

