@@ -154,7 +154,8 @@ sanitized() {
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
 step_asan() {
-  sanitized asan -Zsanitizer=address -p rustmx --lib --test pair --test memory --test simulation --test hostile --test network &&
+  # What a peer costs in memory is not what it costs here: freed memory is kept.
+  sanitized asan -Zsanitizer=address -p rustmx --lib --test pair --test memory --test simulation --test hostile --test network -- --skip cost:: &&
     RUSTMX_TEST_NETWORK=1 sanitized asan -Zsanitizer=address -p rustmx --test pair --test memory
 }
 
