@@ -134,7 +134,9 @@ def measure(stacks, programs, options):
                 else:
                     this.append((name, points))
             if mpi == ACROSS:
-                points = over.loops(OUT, program == "fresh", options.max)
+                points, why = over.loops(OUT, program == "fresh", options.max)
+                if why:
+                    results.failures["loops", program] = why
                 hands.append(limits(True)["handover_ns"])
                 this += [(name, [{"size": p["size"], field_of(program): p[field]} for p in points]) for name, field in wanted.LOOPS.items()]
             steady = max(hands) <= (wanted.UNSTEADY if mpi == ACROSS else UNSTEADY) * min(hands)

@@ -49,6 +49,11 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((found["verdict"], found["worst_size"], found["plain_loops"], found["sizes_limit"]), ("missed", 16384, 0.5, 1))
         table = goals.rows([found], str)
         self.assertEqual(table[1][table[0].index("plain loops")], "0.50")
+        # Who is far from it has missed the goal, not the limit.
+        far = samples("reused", ompi5_heap={8192: [9]}, ompi5_sm={8192: [10]}, loops_mapped={8192: [5.9]})
+        self.assertEqual(goals.judged(far)[0]["verdict"], "missed")
+        far["reused"]["loops-mapped"][8192] = {0: 6.1}
+        self.assertEqual(goals.judged(far)[0]["verdict"], "limit")
         # What was not measured is no excuse.
         self.assertEqual((judged({})["verdict"], judged({16384: [9]})["worst_size"]), ("missed", 8192))
         # Nor is it one for what is met.

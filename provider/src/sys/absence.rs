@@ -26,8 +26,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a note after which nobody looks until the next one.
 const DROWSY: u32 = 200;
-/// What turns do not help is looked at more and more seldom: most ticks between two of these.
-const LONGEST: u32 = 4;
+/// What turns do not help is looked at more and more seldom, until something else is noted: most ticks between two of these.
+const LONGEST: u32 = 64;
 
 /// What a turn for somebody who is not there found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,10 @@ impl Absence {
         let _ = self.watcher.set(std::thread::current());
         let (mut turns, mut noted, mut settled, mut idle, mut pause) = (0, 0, 0, 0, 1);
         while !self.is_over.load(Ordering::SeqCst) {
-            park_timeout(TICK * pause);
+            match pause {
+                1 => park_timeout(TICK),
+                _ => self.doze(noted, TICK * pause),
+            }
             let (now, notes) = (self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
             idle = if notes == noted { idle + 1 } else { 0 };
             if notes == settled && idle >= DROWSY {
@@ -144,6 +147,15 @@ impl Absence {
             turns = self.turns.load(Ordering::Relaxed);
             noted = self.notes.load(Ordering::SeqCst);
         }
+    }
+
+    /// For so long, or until there are more notes than so many: who notes something calls the thread (N2, T2).
+    fn doze(&self, notes: u64, pause: Duration) {
+        self.unwatched.store(true, Ordering::SeqCst); // T1
+        if self.notes.load(Ordering::SeqCst) == notes && !self.is_over.load(Ordering::SeqCst) {
+            park_timeout(pause);
+        }
+        self.unwatched.store(false, Ordering::SeqCst);
     }
 
     /// Until there are more notes than so many.
@@ -213,9 +225,13 @@ mod tests {
         let (absence, turns) = attended(&[Attended::Waits]);
         let begun = Instant::now();
         absence.note();
-        std::thread::sleep(40 * TICK);
-        let (turns, ticks) = (turns.load(SeqCst) as u128, begun.elapsed().as_nanos() / TICK.as_nanos());
-        assert!(turns <= ticks / u128::from(LONGEST) + 3, "{turns} turns in {ticks} ticks");
+        std::thread::sleep(400 * TICK);
+        let (found, ticks) = (turns.load(SeqCst) as u128, begun.elapsed().as_nanos() / TICK.as_nanos());
+        assert!(found <= ticks / u128::from(LONGEST) + 8, "{found} turns in {ticks} ticks");
+        // While it dozes it is called by a note.
+        wait_for(|| absence.unwatched.load(SeqCst));
+        absence.note();
+        wait_for(|| turns.load(SeqCst) as u128 > found);
         absence.end();
     }
 

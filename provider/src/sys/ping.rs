@@ -23,19 +23,26 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// To the host of this address; its port is no matter.
+    /// To the host of this address, from the one `from`; ports are no matter.
     ///
     /// # Errors
     /// `EACCES`: this user may not ask. `ENETUNREACH` and others: there is no way to that host.
-    pub fn to(mut host: SocketAddr) -> Result<Questions, Errno> {
-        host.set_ip(host.ip().to_canonical());
-        host.set_port(0);
+    pub fn to(host: SocketAddr, from: Option<SocketAddr>) -> Result<Questions, Errno> {
+        let without_port = |mut at: SocketAddr| {
+            at.set_ip(at.ip().to_canonical());
+            at.set_port(0);
+            at
+        };
+        let host = without_port(host);
         let (family, protocol, [request, answer]) = match host.ip() {
             IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, ECHO.0),
             IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6, ECHO.1),
         };
         let fd =
             rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, Some(protocol))?;
+        if let Some(from) = from {
+            rustix::net::bind(&fd, &without_port(from))?;
+        }
         rustix::net::connect(&fd, &host)?;
         Ok(Questions { fd, request, answer, number: 0 })
     }
@@ -93,7 +100,8 @@ mod tests {
             return eprintln!("not tested: this user may not make a network namespace");
         }
         for host in ["127.0.0.1:7", "[::1]:7", "[::ffff:127.0.0.1]:7"] {
-            let mut questions = Questions::to(host.parse().expect("address")).expect("a socket");
+            let host = host.parse().expect("address");
+            let mut questions = Questions::to(host, Some(host)).expect("a socket");
             assert_eq!(questions.answers(), 0, "nothing was asked");
             for asked in [1, 3] {
                 (0..asked).for_each(|_| questions.ask().expect("asked"));
@@ -106,9 +114,9 @@ mod tests {
             }
         }
         // There is no way to others; and what is left of a port is no matter.
-        assert!(Questions::to("192.0.2.1:7".parse().expect("address")).is_err());
+        assert!(Questions::to("192.0.2.1:7".parse().expect("address"), None).is_err());
         let nobody = SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 7));
-        assert!(Questions::to(nobody).is_err());
+        assert!(Questions::to(nobody, None).is_err());
     }
 
     #[test]
@@ -117,6 +125,6 @@ mod tests {
         if network(false).is_none() {
             return eprintln!("not tested: this user may not make a network namespace");
         }
-        assert_eq!(Questions::to("127.0.0.1:7".parse().expect("address")).err(), Some(Errno::ACCESS));
+        assert_eq!(Questions::to("127.0.0.1:7".parse().expect("address"), None).err(), Some(Errno::ACCESS));
     }
 }

@@ -14,8 +14,8 @@ pub const KINDS: usize = 6;
 const KEY: u64 = 1;
 /// More than one record.
 const BYTES: usize = 100_000;
-/// More than sockets hold.
-const LONG: usize = 24 << 20;
+/// More than the sockets of four connections hold (some 10 MiB each, by the shipped tcp_rmem and tcp_wmem).
+const LONG: usize = 64 << 20;
 /// What nobody sends, what nobody receives, and what is on its way.
 const NEVER: u64 = 1001;
 const LOST: u64 = 1002;
@@ -101,7 +101,8 @@ impl Waiter {
                 let args = AtomicArgs { to, order, operands, comparands: &[], results, places, ctx, flags, inject: false };
                 node.domain.atomic(node.ep, &args)
             }
-            _ => node.send(Msg::new(to, STREAM).ctx(kind), &mut self.long),
+            // Not over when it has left.
+            _ => node.send(Msg::new(to, STREAM).ctx(kind).with(OpFlags::DELIVERY_COMPLETE), &mut self.long),
         };
         begun.unwrap_or_else(|why| panic!("{}: {why}", NAMES[kind]));
         self.open.push(kind);

@@ -37,6 +37,8 @@ pub(super) struct Copying {
     pub stage: Stage,
     /// The sender was told of it in memory that was lent to it.
     pub lent: bool,
+    /// The sender was, or is being, asked to copy some of it: it is asked once.
+    pub shared: bool,
 }
 
 pub(super) enum State {
@@ -237,7 +239,7 @@ impl Copies {
         } else if let Stage::Claiming(share) | Stage::Waiting(share) = c.stage {
             // Not in `waiting`: a chunk that we claimed is not there, whatever the sender has copied.
             c.stage = Stage::Waiting(share);
-        } else if !self.on || c.next > 0 || !self.share_out(id) {
+        } else if !self.on || c.next > 0 || c.shared || !self.share_out(id) {
             self.decline(id, true, ended);
         }
     }
@@ -260,6 +262,7 @@ impl Copies {
             self.timed = self.clock.as_ref().map(|clock| (id, clock.now()));
         }
         let share = Share::new(self.shared, chunks);
+        c.shared = true;
         c.stage = if cannot_read { Stage::Waiting(share) } else { Stage::Claiming(share) };
         if cannot_read {
             self.waiting.push(id);
@@ -293,8 +296,15 @@ impl Copies {
             self.notes.push_back(Note::Fin(id, unmapped, 0));
             return Some(Received { req, env, placed: 0 });
         }
-        coming.state =
-            State::Copying(Copying { req, wanted, chunk: CHUNKS.1, next: 0, stage: Stage::Alone(wanted), lent: false });
+        coming.state = State::Copying(Copying {
+            req,
+            wanted,
+            chunk: CHUNKS.1,
+            next: 0,
+            stage: Stage::Alone(wanted),
+            lent: false,
+            shared: false,
+        });
         let cannot_read = self.no_read && coming.needs_kernel();
         let mapped = !coming.needs_kernel();
         let shared = (self.on || mapped) && (self.is_shared(wanted, mapped) || cannot_read) && self.share_out(id);

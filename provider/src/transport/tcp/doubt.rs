@@ -5,10 +5,13 @@
 //! leaves a peer alone that answers and has no room (`TCP_USER_TIMEOUT` ends it). So its host is asked by us, by ICMP ([`Questions`]).
 //!
 //! An answer comes from the kernel, as one to TCP's own questions does. But there are firewalls that drop such questions, all of them or beyond some
-//! rate, and users that may not ask. So silence means something only of a host that has answered reliably in this doubt before, and after several questions; what
-//! was not asked while this process computed is no silence. Where nothing is known the kernel's own questions decide, as late as they come.
+//! rate, and users that may not ask. So silence means something only of a host that has answered reliably in this doubt before, after several questions, and if it neither takes
+//! nor refuses a call either; what was not asked while this process computed is no silence. Where nothing is known the kernel's own questions decide, as late as they come.
 
 use crate::sys::ping::Questions;
+use crate::sys::{limits, tcp};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::net::SocketAddr;
 
 /// Nanoseconds between questions.
@@ -65,30 +68,65 @@ impl Record {
     }
 }
 
+/// Questions without an answer before the host is called, too, and nanoseconds that it has to take the call or refuse it.
+const CALL_AFTER: u32 = 2;
+const CALL: u64 = 2_000_000_000;
+
 /// The doubt about one peer's host.
 pub(super) struct Doubt {
     /// `None`: it cannot be asked.
     questions: Option<Questions>,
     record: Record,
+    /// Where the peer's connection ends.
+    there: Option<SocketAddr>,
+    /// A call of that place, and since when.
+    call: Option<(OwnedFd, u64)>,
 }
 
 impl Doubt {
-    /// About the host of this address.
-    pub fn about(host: Option<SocketAddr>) -> Doubt {
-        Doubt { questions: host.and_then(|host| Questions::to(host).ok()), record: Record::default() }
+    /// About the host at the other end of a connection.
+    pub fn about(connection: &OwnedFd) -> Doubt {
+        let there = tcp::peer_address(connection);
+        // Descriptors are for peers first.
+        let may = there.filter(|_| limits::has_plenty(connection));
+        let questions = may.and_then(|host| Questions::to(host, tcp::own_address(connection).ok()).ok());
+        Doubt { questions, record: Record::default(), there, call: None }
     }
 
     /// Hears, and asks if it is time. For how many milliseconds the host has been silent, if that means something.
     pub fn look(&mut self, now: u64) -> Option<u64> {
         let questions = self.questions.as_mut()?;
-        self.record.answered(questions.answers());
-        let silence = self.record.silence(now);
+        let answers = questions.answers();
+        self.record.answered(answers);
         if self.record.is_due(now) {
-            // What cannot leave is no question: perhaps there is no way any more, or no room.
-            let _ = questions.ask();
-            self.record.asked(now);
+            match questions.ask() {
+                // That nobody is there is heard with the next question.
+                Ok(()) | Err(Errno::HOSTUNREACH | Errno::HOSTDOWN) => self.record.asked(now),
+                // What could not leave is no question.
+                Err(_) => {}
+            }
         }
-        silence
+        if answers > 0 || self.record.open < CALL_AFTER {
+            self.call = None;
+            return None;
+        }
+        let called = self.call_takes(now)?;
+        self.record.silence(now).filter(|_| called >= CALL)
+    }
+
+    /// A second opinion, for answers to questions may be rationed, and others ask, too: whoever is there takes a call or refuses it. For how many nanoseconds it has done neither; `None`: it
+    /// did, and its silence meant nothing, or it cannot be called.
+    fn call_takes(&mut self, now: u64) -> Option<u64> {
+        let (fd, since) = match self.call.take() {
+            Some(call) => call,
+            None => (tcp::connect(self.there?, None, 0).ok()?, now),
+        };
+        if matches!(tcp::connected(&fd), Ok(true) | Err(Errno::CONNREFUSED | Errno::CONNRESET)) {
+            self.record = Record::default();
+            return None;
+        }
+        self.call = Some((fd, since));
+        Some(now.saturating_sub(since))
     }
 }
 
@@ -155,8 +193,24 @@ mod tests {
         assert_eq!(found, Some(80 + 8 - 3));
     }
 
+    /// Whoever listens takes a call, or his host refuses it: then silence was none.
     #[test]
-    fn who_cannot_be_asked_is_in_no_doubt() {
-        assert_eq!(Doubt::about(None).look(SECOND), None);
+    #[cfg_attr(miri, ignore = "sockets")]
+    fn who_takes_or_refuses_a_call_is_there() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let there = listener.local_addr().expect("address");
+        let silent = || Record { asked_at: SECOND, silent: 60 * SECOND, open: 60, asked: 10, answers: 10 };
+        let doubt = || Doubt { questions: None, record: silent(), there: Some(there), call: None };
+        let mut taken = doubt();
+        assert!(taken.record.silence(2 * SECOND).is_some());
+        while taken.call_takes(2 * SECOND).is_some() {}
+        assert!(taken.record.silence(2 * SECOND).is_none() && taken.call.is_none());
+        drop(listener);
+        let mut refused = doubt();
+        while refused.call_takes(2 * SECOND).is_some() {}
+        assert!(refused.record.silence(2 * SECOND).is_none());
+        // Where nobody can be called nothing is proved.
+        let mut nowhere = Doubt { there: None, ..doubt() };
+        assert_eq!((nowhere.call_takes(2 * SECOND), nowhere.look(2 * SECOND)), (None, None));
     }
 }

@@ -434,7 +434,9 @@ fn listen(terms: &Terms, port: u16, random: u16) -> Result<Vec<OwnedFd>, Errno> 
     match &terms.ports {
         Some(range) if port == 0 => among(range, random, at),
         // What the kernel gives is free at the first of several addresses, and mostly at the others.
-        _ if port == 0 => (1..TRIES).map(|_| at(0)).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or_else(|| at(0)),
+        _ if port == 0 && terms.at.len() > 1 => {
+            (1..TRIES).map(|_| at(0)).find(|r| !matches!(r, Err(Errno::ADDRINUSE))).unwrap_or_else(|| at(0))
+        }
         _ => at(port),
     }
 }

@@ -503,7 +503,7 @@ impl Connection {
         if halves.doubt.is_none() && health.silent < QUIET {
             return false;
         }
-        let doubt = halves.doubt.get_or_insert_with(|| Box::new(Doubt::about(tcp::peer_address(self.stream.fd()))));
+        let doubt = halves.doubt.get_or_insert_with(|| Box::new(Doubt::about(self.stream.fd())));
         let limit = self.office.limit();
         doubt.look(now).is_some_and(|silence| silence >= limit) && u64::from(health.silent) >= limit
     }
