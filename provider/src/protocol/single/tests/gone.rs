@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::mem::atomic::{Ordering, Words};
+use crate::protocol::single::receiver::{Copying, Stage, State};
 use crate::shm::layout::FRONT;
 use crate::shm::split::MAX_CHUNKS;
 
@@ -118,4 +119,22 @@ fn an_address_that_another_process_does_not_have() {
     b.copies.rx.get_mut(&1).expect("offered").from = [remote::Piece { addr: 8, len: LEN }].into_iter().collect();
     until_received(&mut a, &mut b, 1);
     assert!(from == to && b.copies.no_read);
+}
+
+/// The sender finds nobody, and ends its share with nothing, before it was the turn of this message at the receiver; then that finds nobody either. The sender
+/// was asked once, and that is enough.
+#[test]
+fn who_was_asked_to_copy_is_not_asked_again() {
+    let Some((mut a, mut b, from, to, table)) = shared(LEN) else { return };
+    let others = std::mem::take(&mut b.copies.copying);
+    aim(&mut a, Reach::Nobody, &table);
+    b.push();
+    while a.drain().expect("sound") {}
+    a.push();
+    while b.drain().expect("sound") {}
+    assert!(matches!(b.copies.rx[&1].state, State::Copying(Copying { stage: Stage::Alone(LEN), next: 0, .. })), "not begun");
+    aim(&mut b, Reach::Nobody, &table);
+    b.copies.copying = others;
+    until_received(&mut a, &mut b, 1);
+    assert!(from == to && a.copies.is_refused());
 }
