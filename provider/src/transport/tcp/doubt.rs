@@ -80,7 +80,7 @@ pub(super) struct Doubt {
     /// Where the peer's connection ends.
     there: Option<SocketAddr>,
     /// A call of that place, and since when.
-    call: Option<(OwnedFd, u64)>,
+    call: Option<(Option<OwnedFd>, u64)>,
 }
 
 impl Doubt {
@@ -117,14 +117,28 @@ impl Doubt {
     /// A second opinion, for answers to questions may be rationed, and others ask, too: whoever is there takes a call or refuses it. For how many nanoseconds it has done neither; `None`: it
     /// did, and its silence meant nothing, or it cannot be called.
     fn call_takes(&mut self, now: u64) -> Option<u64> {
-        let (fd, since) = match self.call.take() {
-            Some(call) => call,
-            None => (tcp::connect(self.there?, None, 0).ok()?, now),
+        let (fd, since) = self.call.take().unwrap_or((None, now));
+        let nowhere = |why| matches!(why, Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN);
+        let fd = match fd {
+            Some(fd) => Some(fd),
+            None => match tcp::connect(self.there?, None, 0) {
+                Ok(fd) => Some(fd),
+                Err(why) if nowhere(why) => None,
+                Err(_) => return None,
+            },
         };
-        if matches!(tcp::connected(&fd), Ok(true) | Err(Errno::CONNREFUSED | Errno::CONNRESET)) {
-            self.record = Record::default();
-            return None;
-        }
+        let fd = match fd {
+            None => None,
+            Some(fd) => match tcp::connected(&fd) {
+                Ok(true) | Err(Errno::CONNREFUSED | Errno::CONNRESET) => {
+                    self.record = Record::default();
+                    return None;
+                }
+                Ok(false) => Some(fd),
+                // The kernel tells an error once: the next look calls anew.
+                Err(_) => None,
+            },
+        };
         self.call = Some((fd, since));
         Some(now.saturating_sub(since))
     }
