@@ -167,6 +167,8 @@ table! {
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do. Unless it is set, it is corrected as well.
         mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
+        /// Whether a receive that waits for such a message of 32 to 512 KiB from one peer invites it to write a part at once, where its buffer is such memory, too: auto: where that is in time, and was seen to pay; never: both copy only after the receiver has heard of the message.
+        invite: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Mappings of which something is kept: those of the program's own that are lent, and those of peers' memory that an endpoint has attached. What was not used for longest goes first, what a message needs stays; what is needed again is found out, or attached, again.
         cache_count: Kind::Count, 1024, 1, 65_536;
         /// Bytes of addresses of all of these. Addresses only, and not memory: an arena of the preloaded heap has 64 GiB.

@@ -45,6 +45,8 @@ counters! {
     evicted;
     /// Of these, those that were attached again since a message named them.
     reattached;
+    /// Messages of which the sender wrote a part at once, where a receive that waited had invited it to (`FI_RUSTMX_INVITE`).
+    invited;
     /// Bytes of messages that this side copied from its peers' memory.
     fetched;
     /// Bytes of messages that this side copied to its peers' memory.

@@ -258,6 +258,7 @@ impl Desk<'_> {
                 let moved = std::mem::take(&mut peer.copies.fetched);
                 self.moved += moved;
                 self.stats.fetched += moved;
+                self.stats.invited += std::mem::take(&mut peer.copies.invited);
                 self.stats.past_caches += std::mem::take(&mut peer.copies.past_caches);
             }
             Kind::Accept => {
@@ -268,6 +269,7 @@ impl Desk<'_> {
             Kind::Put | Kind::Get | Kind::Atomic | Kind::Event | Kind::Answer => self.one_sided(out, peer, &header)?,
         }
         if let Some(link) = &mut peer.link {
+            link.count_heard(usize::from(header.kind.is_message()));
             link.consume(lines);
         }
         Ok(true)
@@ -310,6 +312,7 @@ impl Desk<'_> {
                 }
                 let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: self.pool };
                 let Placed::Whole(placed) = Eager::place(&mut wire, header, said, req)? else { return Err(Corrupt) };
+                link.count_heard(1);
                 link.consume(header.lines());
                 match peer.landing.take() {
                     Some(Landing::Eager { req, said, .. }) => Some(Received { req, env: said.env, placed }),
@@ -318,6 +321,7 @@ impl Desk<'_> {
             }
             Some(Landing::Stream { id, header }) => {
                 let Some(received) = peer.streams.land(link, *id, header)? else { return Ok(false) };
+                link.count_heard(1);
                 link.consume(header.lines());
                 peer.landing = None;
                 received

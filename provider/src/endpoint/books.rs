@@ -3,7 +3,7 @@
 
 use super::recv::{self, Claimed, Multi, Wanted};
 use crate::matching::{Posted, Unexpected};
-use crate::request::{Aside, Envelope, Held};
+use crate::request::{Aside, Envelope, Held, RecvReq};
 use crate::types::{PeerId, UserCtx};
 use rustc_hash::FxHashMap;
 use slab::Slab;
@@ -63,15 +63,25 @@ impl Books {
         if tagged { &mut self.tagged } else { &mut self.untagged }
     }
 
-    /// Takes back the oldest posted receive with this context.
-    pub fn withdraw(&mut self, ctx: UserCtx) -> Option<Withdrawn> {
+    /// Takes back the oldest posted receive with this context, if it `may` be.
+    pub fn withdraw(&mut self, ctx: UserCtx, mut may: impl FnMut(Option<PeerId>, &RecvReq) -> bool) -> Option<Withdrawn> {
         for tagged in [true, false] {
             let matcher = if tagged { &mut self.tagged } else { &mut self.untagged };
             let multis = &self.multis;
-            let found = matcher.posted.find_by(|_, w| match w {
-                Wanted::Once(req) => req.ctx == ctx,
-                Wanted::Multi(at) => multis.get(*at).is_some_and(|m| m.has(ctx)),
+            let mut source = None;
+            let found = matcher.posted.find_by(|key, w| {
+                source = key.source;
+                match w {
+                    Wanted::Once(req) => req.ctx == ctx,
+                    Wanted::Multi(at) => multis.get(*at).is_some_and(|m| m.has(ctx)),
+                }
             });
+            if let Some(post) = found
+                && let Some(Wanted::Once(req)) = matcher.posted.get_mut(post)
+                && !may(source, req)
+            {
+                return None;
+            }
             match found.and_then(|id| matcher.posted.remove(id)) {
                 Some(Wanted::Multi(at)) => {
                     recv::retire(&mut self.multis, at);

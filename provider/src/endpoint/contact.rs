@@ -405,6 +405,7 @@ impl Endpoint {
         let said = self.selection.worth();
         let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
         peer.copies.set_clock(self.clock.clone(), worth);
+        peer.copies.set_inviting(self.config.invite == 0);
         peer.copies.count_uses_by(self.uses.clone());
         peer.copies.copy_by(Engines::new(lent_by(&self.config), stream_from(&self.config)));
         if self.config.cma == 0 {

@@ -197,6 +197,16 @@ impl Endpoint {
         })
     }
 
+    /// A peer that was invited to write to a receive may be doing so this moment: waits until it is through, that is for as long as a copy takes, or until it is clear that it is dead or stopped.
+    fn await_writer(&mut self, id: PeerId) {
+        const LONG: u64 = 1_000_000_000;
+        let until = self.clock.now() + LONG;
+        let peer = self.peers.get(id);
+        while peer.link.as_ref().is_some_and(|link| peer.copies.is_being_written(link)) && self.clock.now() < until {
+            cpu::yield_core();
+        }
+    }
+
     /// Hands over what was accepted, within the configured time, and says goodbye. Posted receives are forgotten.
     pub(crate) fn close(&mut self, out: &mut Out<'_>) {
         let until = self.clock.now() + self.config.close_timeout * 1_000_000;
@@ -214,6 +224,7 @@ impl Endpoint {
         for id in self.peers.ids() {
             // The buffers of receives that are forgotten are the application's again.
             self.peers.get_mut(id).copies.call_off();
+            self.await_writer(id);
             if let Some(link) = &mut self.peers.get_mut(id).link {
                 link.tell();
                 link.close();

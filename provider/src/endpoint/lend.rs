@@ -184,23 +184,36 @@ impl Endpoint {
     /// written, so it is in a socket.
     #[cold]
     pub(super) fn look_for_loan(&mut self, out: &mut Out<'_>, id: PeerId, number: u32) {
+        if !self.found_loan(out, id, number) {
+            // What the kernel loses of a loan is its descriptor, never the message.
+            self.depart(out, id, Error::Corrupt);
+        }
+    }
+
+    /// An invitation of the peer's names such memory. It is no record: the memory may be lent no more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_for_invited(&mut self, out: &mut Out<'_>, id: PeerId) {
+        if let Some(number) = self.peers.get_mut(id).copies.take_unheard() {
+            self.found_loan(out, id, number);
+        }
+    }
+
+    /// Whether it was found out about, or the peer is gone.
+    fn found_loan(&mut self, out: &mut Out<'_>, id: PeerId, number: u32) -> bool {
         let copies = &mut self.peers.get_mut(id).copies;
         if copies.knows(number) && !copies.is_ready(number) {
             if copies.attach(number) {
                 self.stats.reattached += 1;
                 self.keep_within_budget((id, number));
             }
-            return;
+            return true;
         }
         // Many packets that only wake may be before it: a peer that does not know us yet sends one with each record.
-        for _ in 0..LOOKS {
+        (0..LOOKS).any(|_| {
             self.heard_from(out, id);
-            if self.peers.get(id).copies.knows(number) || matches!(self.peers.get(id).contact, Contact::Gone(_)) {
-                return;
-            }
-        }
-        // What the kernel loses of a loan is its descriptor, never the message.
-        self.depart(out, id, Error::Corrupt);
+            self.peers.get(id).copies.knows(number) || matches!(self.peers.get(id).contact, Contact::Gone(_))
+        })
     }
 
     /// Tells peers what is not lent to them any more. One load and a call if nothing happened.

@@ -32,6 +32,7 @@ mod crowd;
 mod depart;
 mod explain;
 mod history;
+mod invite;
 mod lend;
 mod peers;
 mod plan;

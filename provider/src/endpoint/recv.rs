@@ -1,12 +1,14 @@
 //! Receives: post, peek, claim, discard, cancel, and buffers that take many messages.
 
 use super::books::{Books, Withdrawn};
+use super::invite::may_be_withdrawn;
 use super::peers::gone;
 use super::report::{Culprit, FailedRecv, Reporter};
 use super::{Endpoint, HeldMsg, Out, request};
 use crate::error::{Error, Result};
 use crate::matching::Key;
 use crate::mem::user::{UserIov, UserSeg, total_len, window};
+use crate::protocol::single::SHORTEST;
 use crate::protocol::stream::Streams;
 use crate::protocol::{Delivery, Wire, deliver_held, discard_held};
 use crate::request::{Aside, Held, MultiId, RecvReq};
@@ -205,7 +207,11 @@ impl Endpoint {
             return Err(why);
         }
         let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
-        matcher.posted.post(key, Wanted::Once(req));
+        let long = req.cap >= SHORTEST;
+        let post = matcher.posted.post(key, Wanted::Once(req));
+        if long && let Some(source) = source {
+            self.invite(args, source, post);
+        }
         Ok(())
     }
 
@@ -402,7 +408,9 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoMessage`] if none is posted: it has its message already, or never was. Sends are not cancelled.
     pub(crate) fn cancel(&mut self, out: &mut Out<'_>, ctx: UserCtx) -> Result<()> {
-        let withdrawn = self.books.withdraw(ctx).ok_or(Error::NoMessage)?;
+        let peers = &mut self.peers;
+        let may = |source, req: &RecvReq| may_be_withdrawn(peers, source, req);
+        let withdrawn = self.books.withdraw(ctx, may).ok_or(Error::NoMessage)?;
         self.cancelled(out, ctx, &withdrawn);
         Ok(())
     }

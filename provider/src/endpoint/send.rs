@@ -335,6 +335,9 @@ impl Endpoint {
                 Ok(())
             }
             Ok(Started::Streaming) => {
+                if peer.copies.has_unheard() {
+                    self.look_for_invited(out, id);
+                }
                 self.push(out, id);
                 Ok(())
             }
@@ -449,6 +452,7 @@ impl Endpoint {
             peer.streams.expect(id, env, req);
         }
         let past_caches = std::mem::take(&mut peer.copies.past_caches);
+        let stored = std::mem::take(&mut peer.copies.stored);
         let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         // Of these some may have ended for the application.
@@ -467,7 +471,7 @@ impl Endpoint {
             self.offers_came_back(id);
         }
         self.stats.fetched += ended.fetched;
-        self.stats.stored += ended.stored;
+        self.stats.stored += ended.stored + stored;
         self.stats.past_caches += past_caches;
         self.stats.helped += ended.helped;
         for received in ended.received {

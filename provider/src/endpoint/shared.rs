@@ -83,7 +83,7 @@ impl SharedRx {
 
     /// Takes a posted receive back.
     pub fn withdraw(&mut self, ctx: UserCtx) -> Option<impl FnOnce(&Endpoint, &mut Out<'_>) + use<>> {
-        let withdrawn: Withdrawn = self.books.withdraw(ctx)?;
+        let withdrawn: Withdrawn = self.books.withdraw(ctx, |_, _| true)?;
         Some(move |ep: &Endpoint, out: &mut Out<'_>| ep.cancelled(out, ctx, &withdrawn))
     }
 

@@ -148,6 +148,7 @@ impl Endpoint {
             self.stats.received += taken as u64;
             self.poll.behind |= far && taken == budget;
             peer.last_active = self.poll.tick;
+            link.count_heard(taken);
             link.tell();
             if let (Some((ring, word)), Some(watch)) = (link.watch(), self.poll.hot.get_mut(at)) {
                 watch.word.aim(ring, word);

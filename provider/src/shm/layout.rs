@@ -4,8 +4,10 @@
 //! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced, 4 cells
 //! line 1  progress  word 0 consumed, 1 credit
 //! line 2  stance    word 0 hot, 1 state
-//! line 3  shares   word 0 front, 1 back, 2 copied
-//! line 4… ring
+//! line 3  shares   word 0 front, 1 back, 2 copied, 3 taken, 4 placed
+//! line 4  invitation
+//! line 5  unused
+//! line 6… ring
 //! at the end: cells (`cells`), in open segments
 //! ```
 //! Lines 0 and 1 share a 128-byte sector, so that the adjacent-line prefetcher never drags `stance` (read on each
@@ -16,7 +18,7 @@ pub const LINE: usize = 64;
 /// 64-bit words of a line.
 pub const LINE_WORDS: usize = LINE / 8;
 /// Lines before the ring.
-pub const CONTROL_LINES: usize = 4;
+pub const CONTROL_LINES: usize = 6;
 /// Bytes of a cell: payload of one record.
 pub const CELL: usize = 32 << 10;
 /// Most cells of a segment.
@@ -54,6 +56,12 @@ pub const FRONT: usize = 3 * LINE_WORDS;
 pub const BACK: usize = 3 * LINE_WORDS + 1;
 /// Word index of `shares.copied`: what of that the owner has copied.
 pub const COPIED: usize = 3 * LINE_WORDS + 2;
+/// Word index of `shares.taken`: the peer's invitation that the owner has taken up ([`invite`](super::invite)).
+pub const TAKEN: usize = 3 * LINE_WORDS + 3;
+/// Word index of `shares.placed`: the one of which it has written its part.
+pub const PLACED: usize = 3 * LINE_WORDS + 4;
+/// Word index of the owner's invitation.
+pub const INVITATION: usize = 4 * LINE_WORDS;
 
 /// The owner is there.
 pub const OPEN: u64 = 0;
@@ -63,7 +71,7 @@ pub const CLOSED: u64 = 1;
 /// First word of every segment: "rustmx" and the layout's generation.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rustmx\x00\x01");
 /// Version of the layout and of the records in it.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 const _: () = assert!(CONSUMED * 8 / 128 == 0 && HOT * 8 / 128 == 1);
 

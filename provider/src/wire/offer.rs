@@ -56,12 +56,19 @@ pub struct Offer {
     pub id: u32,
     /// The number of the memory in which all of it lies, if the sender has lent that; else 0.
     pub lent: u32,
+    /// The sender writes a part of it where the receiver has invited it to (`shm/invite.rs`).
+    pub invited: bool,
 }
+
+/// The bit of that beside the total.
+const INVITED: u64 = 1 << 63;
+/// Totals are below this.
+const TOO_LONG: u64 = 1 << 62;
 
 impl Offer {
     /// As words.
     pub fn emit(&self) -> [u64; 2] {
-        [self.total, Named { id: self.id, lent: self.lent }.emit()]
+        [self.total | if self.invited { INVITED } else { 0 }, Named { id: self.id, lent: self.lent }.emit()]
     }
 
     /// Validates words.
@@ -70,7 +77,8 @@ impl Offer {
     /// [`BadOffer`].
     pub fn parse(words: [u64; 2]) -> Result<Offer, BadOffer> {
         let Named { id, lent } = Named::of(words[1]);
-        if words[0] < 1 << 63 { Ok(Offer { total: words[0], id, lent }) } else { Err(BadOffer) }
+        let (total, invited) = (words[0] & !INVITED, words[0] & INVITED != 0);
+        if total < TOO_LONG { Ok(Offer { total, id, lent, invited }) } else { Err(BadOffer) }
     }
 }
 
@@ -105,8 +113,8 @@ mod tests {
     fn what_is_too_much() {
         assert_eq!(parse_pieces(&[1; 2 * (MAX_PIECES + 1)], 1), Err(BadOffer));
         assert!(parse_pieces(&[1; 2 * MAX_PIECES], 1).is_ok());
-        assert_eq!(Offer::parse([1 << 63, 0]), Err(BadOffer));
-        assert!(Offer::parse([(1 << 63) - 1, 0]).is_ok());
+        assert_eq!([1 << 62, 3 << 62].map(|word| Offer::parse([word, 0])), [Err(BadOffer); 2]);
+        assert!(Offer::parse([(1 << 62) - 1, 0]).is_ok());
     }
 
     proptest! {

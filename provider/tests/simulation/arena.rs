@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 /// Bytes in front of what is lent: it does not begin where its file does.
 pub const LEAD: usize = 8192;
-/// Bytes of an arena, unless a buffer needs more.
-const BYTES: usize = 96 << 10;
+/// Bytes of an arena, unless a buffer needs more; and of one for many long buffers.
+pub const BYTES: usize = 96 << 10;
+pub const ROOMY: usize = 8 << 20;
 
 /// A stretch of an engine's memory.
 pub struct Arena {
@@ -23,9 +24,9 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// With room for `bytes`.
+    /// With room for `bytes`, in whole pages.
     pub fn new(number: u32, writable: bool, bytes: usize) -> Arena {
-        let bytes = bytes.next_multiple_of(4096).max(BYTES);
+        let bytes = bytes.next_multiple_of(4096);
         Arena { heap: Heap::new(LEAD + bytes), bytes, used: 0, number, writable }
     }
 

@@ -96,6 +96,23 @@ fn engines_do_what_the_model_says() {
     assert!(unexpected > 0 && full > 0 && corners && lent, "the simulation does not reach the corners");
 }
 
+/// The same with long messages in lent memory, of which receives that wait invite their senders to write a part.
+#[test]
+fn engines_that_invite_do_what_the_model_says() {
+    let _dog = watchdog("invitations", 600);
+    let (mut invited, mut offered) = (0, 0);
+    for seed in seeds(100) {
+        let mut world = World::new(seed, Make { rough: seed % 4 == 0, long: true, engines: 2, ..Make::default() });
+        work(&mut world, 2, 400);
+        for engine in &world.engines {
+            invited += engine.node.stats().invited;
+            offered += engine.node.stats().mapped;
+        }
+    }
+    println!("{invited} of {offered} messages in lent memory were invited");
+    assert!(invited > 10 && offered > 2 * invited || !kernel_allows(), "both are to be seen");
+}
+
 /// The same, where sockets and segments are the kernel's: contact is made when it likes.
 #[test]
 fn engines_at_the_kernels_sockets_do_what_the_model_says() {

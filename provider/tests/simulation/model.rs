@@ -78,6 +78,11 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Whether a receive has no message yet.
+    pub fn waits(&self) -> bool {
+        self.posts.iter().any(|post| post.gone == Gone::No && post.got.is_empty() && !post.released)
+    }
+
     pub fn new(from: usize, to: usize, open: bool, multi: bool) -> Flow {
         Flow {
             from,

@@ -9,13 +9,15 @@
 
 mod door;
 
-use crate::arena::{Arena, Buf};
+use crate::arena::{Arena, BYTES, Buf};
 use crate::common::Rng;
 use crate::trace::Trace;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::bell::Bell;
-use rustmx::shm::layout::{BACK, CONSUMED, CONTROL_LINES, COPIED, CREDIT, FRONT, HOT, LINE_WORDS, STATE, ring_lines};
+use rustmx::shm::layout::{
+    BACK, CONSUMED, CONTROL_LINES, COPIED, CREDIT, FRONT, HOT, INVITATION, LINE_WORDS, PLACED, STATE, TAKEN, ring_lines,
+};
 use rustmx::shm::ring::{Consumer, Peeked};
 use rustmx::transport::{Greeting, Handed, Venue};
 use rustmx::types::PeerId;
@@ -32,7 +34,10 @@ const CONTROL: [usize; 4] = [CONSUMED, CREDIT, HOT, STATE];
 /// A word that no engine uses, for the net: which way a segment is.
 const WAY: usize = 4 * LINE_WORDS - 1;
 /// Words of which the engines need one order that both see: they are shown at once.
-const SHARES: [usize; 3] = [FRONT, BACK, COPIED];
+const SHARES: [usize; 12] = {
+    const I: usize = INVITATION;
+    [FRONT, BACK, COPIED, TAKEN, PLACED, I, I + 1, I + 2, I + 3, I + 4, I + 5, I + 6]
+};
 const RING: usize = CONTROL_LINES * LINE_WORDS;
 
 /// How unkind the net is. Chances are one in so many; 0: never.
@@ -136,6 +141,8 @@ struct Place {
 pub struct Net {
     pub clock: Arc<AtomicU64>,
     pub weather: Weather,
+    /// Bytes of an arena, at least.
+    pub arena_bytes: usize,
     pub trace: Trace,
     rng: Rng,
     places: Vec<Place>,
@@ -172,6 +179,7 @@ impl Shared {
         Shared(Arc::new(Mutex::new(Net {
             clock,
             weather,
+            arena_bytes: BYTES,
             trace: Trace::default(),
             rng: Rng(seed ^ 0x6e65_7400),
             places: Vec::new(),
@@ -310,15 +318,16 @@ impl Net {
 
     /// A buffer of `node` with these bytes, in memory that others could map or not.
     pub fn buffer(&mut self, node: usize, bytes: Vec<u8>) -> Buf {
-        if self.places.len() <= node || self.rng.one_in(3) {
+        let roomy = self.arena_bytes > BYTES;
+        if self.places.len() <= node || self.rng.one_in(if roomy { 10 } else { 3 }) {
             return Buf::Own(bytes);
         }
         if let Some(piece) = self.places[node].arenas.last_mut().and_then(|arena| arena.carve(&bytes)) {
             return piece;
         }
-        let writable = !self.rng.one_in(4);
+        let writable = !self.rng.one_in(if roomy { 10 } else { 4 });
         let place = &mut self.places[node];
-        place.arenas.push(Arena::new(place.next, writable, bytes.len()));
+        place.arenas.push(Arena::new(place.next, writable, bytes.len().max(self.arena_bytes)));
         place.next += 1;
         place.arenas.last_mut().and_then(|arena| arena.carve(&bytes)).unwrap_or(Buf::Own(bytes))
     }

@@ -3,6 +3,7 @@
 mod ask;
 mod check;
 
+use crate::arena::ROOMY;
 use crate::common::{Event, Node, Rng, attr, contact, fresh_port};
 use crate::model::{ALIGN, Flow, Gone, MIN_LEFT};
 use crate::net::{self, Shared, Weather};
@@ -50,6 +51,8 @@ pub struct Make {
     pub rough: bool,
     /// Nobody is found by a contact address: two engines have one link.
     pub named: bool,
+    /// Most messages, and most buffers, are long and in one piece; one receive of a flow waits at a time, mostly before its message.
+    pub long: bool,
 }
 
 pub struct World {
@@ -62,6 +65,7 @@ pub struct World {
     pub steps: usize,
     /// Longest step of the clock.
     pace: u64,
+    long: bool,
 }
 
 impl Drop for World {
@@ -152,6 +156,9 @@ impl World {
             thin: if make.rough { rng.pick(&[0, 0, 3]) } else { 0 },
         };
         let net = Shared::new(seed, weather, clock.clone());
+        if make.long {
+            net.lock().arena_bytes = ROOMY;
+        }
         let n = if make.engines == 0 { 2 + rng.below(3) as usize } else { make.engines };
         let mut contacts = Vec::new();
         let engines: Vec<Node> = (0..n)
@@ -159,7 +166,10 @@ impl World {
                 let at = (rng.one_in(3) && !make.real && !make.named).then(service);
                 let attr = at.as_ref().map_or_else(attr, |at| at.0.clone());
                 contacts.push(at);
-                open(config(&mut rng), attr, &clock, (!make.real).then_some(&net))
+                let config = config(&mut rng);
+                // Those that lend nothing, and copy nothing together, are in the other worlds.
+                let config = if make.long { Config { lend: 0, yield_when_idle: 1, ..config } } else { config };
+                open(config, attr, &clock, (!make.real).then_some(&net))
             })
             .collect();
         let ways = (0..n).map(|a| {
@@ -191,7 +201,7 @@ impl World {
             .map(|((node, ways), at)| Engine { name: node.name(), node, at, alive: true, ways, peeks: 0, found: None })
             .collect();
         let pace = rng.pick(&[7_000, 20_000, 100_000]);
-        World { engines, flows, net, clock, rng, seed, steps: 0, pace }
+        World { engines, flows, net, clock, rng, seed, steps: 0, pace, long: make.long }
     }
 
     pub fn at(&self) -> String {

@@ -28,6 +28,7 @@
 //! States. Sender: offered → (sharing) → FIN, or a stream. Receiver: held → matched → copying ⇄ waiting for the sender → done, or a stream.
 
 mod copier;
+mod invited;
 mod means;
 mod pace;
 mod receiver;
@@ -46,6 +47,8 @@ use crate::types::ProtoId;
 use crate::wire::header::{Header, Kind, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces_of};
 use copier::Helping;
+use invited::Inviting;
+pub use invited::SHORTEST;
 use means::Loans;
 pub use means::{Engines, Lent, Loan};
 use pace::Pace;
@@ -81,6 +84,8 @@ pub struct Said {
     words: [u64; 2 * MAX_PIECES],
     count: usize,
     timed: bool,
+    /// The sender writes a part of it.
+    invited: bool,
 }
 
 impl Said {
@@ -193,6 +198,11 @@ pub struct Copies {
     /// The number of the last message of the peer's that was shared out.
     shared: u64,
     notes: VecDeque<Note>,
+    inviting: Inviting,
+    /// Messages of the peer's of which it wrote a part where it was invited to.
+    pub invited: u64,
+    /// Bytes that we wrote to the peer's memory where it had invited us to.
+    pub stored: u64,
     /// Bytes that we copied from the peer's memory as soon as their message was there.
     pub fetched: u64,
     /// Bytes that we wrote past the caches.
@@ -421,6 +431,7 @@ impl Copies {
         self.copying.clear();
         self.waiting.clear();
         self.notes.clear();
+        self.inviting = Inviting::default();
         self.loans = Loans::default();
         out
     }
@@ -441,30 +452,39 @@ impl Protocol for Single {
         let Some(pieces) = pieces_of(msg.iov) else { return Err(Refused::Unable) };
         let id = wire.streams.next_id();
         let bytes = emit_pieces(&pieces);
+        let taken = copies.take_up(wire.link, msg);
         let draft = Draft {
             kind: Kind::Offer,
             flags: flags_of(msg.tagged, msg.data.is_some()) | if msg.timed { flag::TIMED } else { 0 },
             tag: msg.tag,
             data: msg.data.unwrap_or(0),
-            body: Offer { total: msg.len as u64, id, lent: msg.lent }.emit(),
+            body: Offer { total: msg.len as u64, id, lent: msg.lent, invited: taken.is_some() }.emit(),
             iov: &[],
             skip: 0,
             len: bytes.len(),
             bytes: &bytes,
         };
-        wire.link.send(&draft, Class::Envelope)?;
+        if let Err(why) = wire.link.send(&draft, Class::Envelope) {
+            if taken.is_some() {
+                wire.link.give_back();
+            }
+            return Err(why.into());
+        }
         copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, part: None });
+        if let Some(taken) = taken {
+            copies.write_invited(wire.link, &taken, msg.iov, msg.len);
+        }
         Ok(Started::Streaming)
     }
 
     fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Said>, Corrupt> {
-        let Offer { total, id, lent } = Offer::parse(wire.link.body()).map_err(|_| Corrupt)?;
+        let Offer { total, id, lent, invited } = Offer::parse(wire.link.body()).map_err(|_| Corrupt)?;
         let total = usize::try_from(total).map_err(|_| Corrupt)?;
         let mut words = [0; 2 * MAX_PIECES];
         let count = wire.link.payload_words(header, &mut words);
         Ok(Announced {
             env: envelope_of(header, total),
-            body: Said { id, lent, words, count, timed: header.flags & flag::TIMED != 0 },
+            body: Said { id, lent, words, count, timed: header.flags & flag::TIMED != 0, invited },
         })
     }
 
@@ -472,6 +492,12 @@ impl Protocol for Single {
         // It may have to come as a stream after all.
         if wire.streams.knows(said.body.id) {
             return Err(Corrupt);
+        }
+        if said.body.invited {
+            return wire.copies.place_invited(wire.link, said, req);
+        }
+        if said.body.lent != 0 {
+            wire.copies.saw_uninvited(said.env.total, &req.iov);
         }
         let wanted = req.cap.min(said.env.total);
         match wire.copies.fetch_at_once(wire.link, said, wanted, &req.iov)? {
@@ -481,7 +507,8 @@ impl Protocol for Single {
     }
 
     fn hold(wire: &mut Wire<'_>, _: &Header, said: &Announced<Said>) -> Result<Held, Corrupt> {
-        if wire.streams.knows(said.body.id) {
+        // Who was invited has a receive.
+        if said.body.invited || wire.streams.knows(said.body.id) {
             return Err(Corrupt);
         }
         Ok(Held::Offer(wire.copies.open(said, State::Held)?))

@@ -15,6 +15,8 @@ const START: [u64; 2] = [1_200, 0];
 /// Shorter copies say more of their overhead than of the pace.
 pub(super) const TELLING: usize = 16 << 10;
 const KIB: u64 = 1024;
+/// From how many nanoseconds on help by invitation is taken to be worth it, before anything was seen: no ACCEPT, and no claims.
+const INVITED: u64 = 1_000;
 /// The new one among what was seen of the price of help: a quarter.
 const NEW: u64 = 4;
 /// What was seen of it goes back to where it began by this part with each message that one side copies alone for it, so that help is tried again, if rarely.
@@ -62,6 +64,23 @@ impl Seen {
     fn of(&mut self, bytes: usize) -> &mut u64 {
         &mut self.now[class(bytes)]
     }
+
+    /// A message that would have taken one side `alone` so long took both `ns`.
+    fn see(&mut self, bytes: usize, ns: u64, alone: u64) {
+        if self.said.fixed || ns == 0 {
+            return;
+        }
+        let (begins, now) = (self.begins(), self.of(bytes));
+        let worth = ns.saturating_mul(2).saturating_sub(alone).min(now.saturating_mul(FAR));
+        *now = (*now - *now / NEW + worth / NEW).clamp(begins / FAR, begins.saturating_mul(FAR));
+    }
+
+    /// Help for such a message did not pay.
+    fn forget(&mut self, bytes: usize) {
+        let (begins, now) = (self.begins(), self.of(bytes));
+        let step = now.abs_diff(begins).div_ceil(FORGETS);
+        *now = if *now < begins { *now + step } else { *now - step };
+    }
 }
 
 fn class(bytes: usize) -> usize {
@@ -74,11 +93,13 @@ pub(super) struct Pace {
     /// The last message was copied by both: the destination's lines are in two caches.
     shared: [bool; 2],
     worth: [Seen; 2],
+    /// The same of messages that the sender is invited to copy a part of.
+    invited: Seen,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { of: FIRST, shared: [false; 2], worth: Default::default() }
+        Pace { of: FIRST, shared: [false; 2], worth: Default::default(), invited: Seen::new(Worth { ns: INVITED, fixed: false }) }
     }
 }
 
@@ -86,6 +107,8 @@ impl Pace {
     /// What help is worth: by the kernel, and in mapped memory.
     pub fn set_worth(&mut self, worth: [Worth; 2]) {
         self.worth = worth.map(Seen::new);
+        let [_, Worth { ns, fixed }] = worth;
+        self.invited = Seen::new(Worth { ns: ns.min(INVITED), fixed });
     }
 
     /// A copy of so many bytes from one end took so long. 0 ns says nothing: a clock that stands still. `shared`: they are the first part of a
@@ -110,13 +133,7 @@ impl Pace {
     /// A message that both copied, and beside which nothing was under way, was whole so long after it was shared out.
     pub fn saw_both(&mut self, bytes: usize, ns: u64, mapped: bool) {
         let alone = self.alone(bytes, mapped);
-        let seen = &mut self.worth[usize::from(mapped)];
-        if seen.said.fixed || ns == 0 {
-            return;
-        }
-        let (begins, now) = (seen.begins(), seen.of(bytes));
-        let worth = ns.saturating_mul(2).saturating_sub(alone).min(now.saturating_mul(FAR));
-        *now = (*now - *now / NEW + worth / NEW).clamp(begins / FAR, begins.saturating_mul(FAR));
+        self.worth[usize::from(mapped)].see(bytes, ns, alone);
     }
 
     /// Whether a message that is being shared out is to be [timed](Self::saw_both).
@@ -132,6 +149,44 @@ impl Pace {
         START[usize::from(mapped)] + u64::from(self.of[usize::from(mapped)]).saturating_mul(bytes as u64) / KIB
     }
 
+    /// Bytes of the shortest and the longest message that are worth an invitation, as far as seen, among those about as long as one of `about` bytes. `None`: such a message is not.
+    pub fn worth_inviting(&self, about: usize) -> Option<(usize, usize)> {
+        let pace = u64::from(self.of[1].max(1));
+        let from = |class: usize| CLASSES[class].max((self.invited.now[class].saturating_mul(KIB) / pace) as usize);
+        let last = |class: usize| CLASSES.get(class + 1).map_or(usize::MAX, |next| next - 1);
+        let (mut lowest, mut highest) = (class(about), class(about));
+        if from(lowest) > about {
+            return None;
+        }
+        while lowest > 0 && from(lowest) == CLASSES[lowest] && from(lowest - 1) <= last(lowest - 1) {
+            lowest -= 1;
+        }
+        while highest + 1 < CLASSES.len() && from(highest + 1) == CLASSES[highest + 1] {
+            highest += 1;
+        }
+        Some((from(lowest), last(highest)))
+    }
+
+    /// Whether a message that was invited, and beside which nothing is under way, is to be [timed](Self::saw_invited).
+    pub fn times_invited(&mut self, bytes: usize) -> bool {
+        let count = &mut self.invited.count[class(bytes)];
+        *count = (*count + 1) % TIMED_EVERY;
+        *count == 0
+    }
+
+    /// A message that was invited was whole so long after this side heard of it.
+    pub fn saw_invited(&mut self, bytes: usize, ns: u64) {
+        let alone = self.alone(bytes, true);
+        self.invited.see(bytes, ns, alone);
+    }
+
+    /// A message came without an invitation: if that was thought not to pay, it is thought so a little less.
+    pub fn forget_invited(&mut self, bytes: usize) {
+        if self.alone(bytes, true) < *self.invited.of(bytes) {
+            self.invited.forget(bytes);
+        }
+    }
+
     /// Whether a message of so many bytes, which is there, had better be copied by both sides. `beside`: one of ours is under way to the peer, who is copying it, then.
     pub fn wants_help(&mut self, bytes: usize, mapped: bool, beside: bool) -> bool {
         let alone = self.alone(bytes, mapped);
@@ -139,11 +194,9 @@ impl Pace {
         if beside {
             return alone >= seen.said.ns;
         }
-        let (begins, now) = (seen.begins(), seen.of(bytes));
-        let pays = alone >= *now;
+        let pays = alone >= *seen.of(bytes);
         if !pays {
-            let step = now.abs_diff(begins).div_ceil(FORGETS);
-            *now = if *now < begins { *now + step } else { *now - step };
+            seen.forget(bytes);
         }
         pays
     }
@@ -207,6 +260,46 @@ mod tests {
         let mut fixed = begin(2_000, true);
         assert_eq!(run(&mut fixed, far.0, far.1, 2_000), 1_000, "who says so has it so");
         assert_eq!(run(&mut begin(0, false), far.0, far.1, 2_000), 1_000, "always");
+    }
+
+    /// A program that sends 64 KiB again and again, which take the receiver `alone`, and `both` from the moment on that it hears of them. Returns how many of the last half
+    /// were invited.
+    fn invite(pace: &mut Pace, alone: u64, both: u64, n: usize) -> usize {
+        let mut invited = 0;
+        for i in 0..n {
+            if pace.worth_inviting(64 << 10).is_some() {
+                pace.saw(16 << 10, alone / 4, true, true);
+                if pace.times_invited(64 << 10) {
+                    pace.saw_invited(64 << 10, both);
+                }
+                invited += usize::from(i >= n / 2);
+            } else {
+                pace.saw(64 << 10, alone, true, false);
+                pace.forget_invited(64 << 10);
+            }
+        }
+        invited
+    }
+
+    #[test]
+    fn what_an_invitation_gains_is_seen() {
+        let mut pace = Pace::default();
+        pace.set_worth([Worth { ns: 9_000, fixed: false }, Worth { ns: 4_000, fixed: false }]);
+        // Zen 5, near and far, sources that were rewritten.
+        assert_eq!(invite(&mut pace, 780, 450, 400), 200);
+        assert_eq!(invite(&mut pace, 2_600, 1_200, 400), 200);
+        let tried = invite(&mut pace, 700, 1_200, 4_000);
+        assert!((1..40).contains(&tried), "it takes longer than alone, and that is looked at again: {tried}");
+        assert_eq!(invite(&mut pace, 780, 450, 4_000), 2_000, "and pays again");
+        // As long as a class is not seen it is taken to be as at first; what is between two that pay is invited.
+        pace.of[1] = 12;
+        pace.invited.now = [375, 375, 9_000, 375];
+        assert_eq!(pace.worth_inviting(128 << 10), None);
+        let sizes = |kib: usize| pace.worth_inviting(kib << 10).map(|(least, most)| (least >> 10, most >> 10));
+        assert_eq!([40, 64, 300].map(sizes), [Some((31, 127)), Some((31, 127)), Some((256, usize::MAX >> 10))]);
+        let mut pace = Pace::default();
+        pace.set_worth([Worth { ns: 0, fixed: true }; 2]);
+        assert_eq!(invite(&mut pace, 700, 1_200, 400), 200, "who says so has it so");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The receiver of offered messages: it copies from the front, alone or until it meets the sender.
 
 use super::copier::Help;
+use super::invited::Begun;
 use super::means::{Loan, Means, is_fresh};
 use super::pace::TELLING;
 use super::{CHUNKS, Copies, Declined, Ended, HALVES, Note, PAGE, PARTS, Said, TURN};
@@ -26,6 +27,8 @@ pub(super) enum Stage {
     Helped,
     /// The sender has claimed the rest: it has copied that, or will say where it ended.
     Waiting(Share),
+    /// The front is copied, and the sender writes the rest, to which it was invited by this number.
+    Invited(u64),
 }
 
 pub(super) struct Copying {
@@ -39,6 +42,8 @@ pub(super) struct Copying {
     pub lent: bool,
     /// The sender was, or is being, asked to copy some of it: it is asked once.
     pub shared: bool,
+    /// The invitation by which the sender writes what is behind the front.
+    pub invited: Option<u64>,
 }
 
 pub(super) enum State {
@@ -61,6 +66,8 @@ pub(super) struct Coming {
     pub since: u64,
     /// The sender asks how long the copy takes.
     pub timed: bool,
+    /// It was invited, and so much of it is here.
+    pub begun: Option<Begun>,
     pub state: State,
 }
 
@@ -157,7 +164,7 @@ impl Copies {
                 }
                 (share.claimed() as usize * c.chunk).min(c.wanted)
             }
-            Stage::Waiting(_) => return 0,
+            Stage::Waiting(_) | Stage::Invited(_) => return 0,
         };
         let len = c.chunk.min(end - at);
         let engine = means.engine();
@@ -177,7 +184,10 @@ impl Copies {
                     Stage::Helped => false,
                     _ => c.next == c.wanted,
                 };
-                if over {
+                if over && let Some(number) = c.invited {
+                    c.stage = Stage::Invited(number);
+                    self.waiting.push(id);
+                } else if over {
                     self.finish(id, ended)
                 } else {
                     self.copying.push_front(id)
@@ -221,6 +231,14 @@ impl Copies {
             // If it does not wait, the sender has said where it ended.
             if let Some(Coming { state: State::Copying(Copying { stage: Stage::Waiting(share), .. }), .. }) = self.rx.get(&id) {
                 if !link.sender_copied(share) {
+                    i += 1;
+                    continue;
+                }
+                self.finish(id, ended);
+            } else if let Some(Coming { state: State::Copying(Copying { stage: Stage::Invited(number), .. }), .. }) =
+                self.rx.get(&id)
+            {
+                if !link.is_placed(*number) {
                     i += 1;
                     continue;
                 }
@@ -304,7 +322,20 @@ impl Copies {
             stage: Stage::Alone(wanted),
             lent: false,
             shared: false,
+            invited: None,
         });
+        if let (Some(begun), State::Copying(c)) = (coming.begun, &mut coming.state) {
+            // Nobody is asked once more.
+            (c.invited, c.next, c.shared) = (Some(begun.number), begun.copied, true);
+            if begun.copied == begun.front {
+                c.stage = Stage::Invited(begun.number);
+                self.waiting.push(id);
+            } else {
+                c.stage = Stage::Alone(begun.front);
+                self.copying.push_back(id);
+            }
+            return None;
+        }
         let cannot_read = self.no_read && coming.needs_kernel();
         let mapped = !coming.needs_kernel();
         let shared = (self.on || mapped) && (self.is_shared(wanted, mapped) || cannot_read) && self.share_out(id);
@@ -359,7 +390,8 @@ impl Copies {
             && timed == id
         {
             self.timed = None;
-            self.pace.saw_both(c.wanted, clock.now().saturating_sub(begun), mapped);
+            let ns = clock.now().saturating_sub(begun);
+            if c.invited.is_some() { self.pace.saw_invited(c.wanted, ns) } else { self.pace.saw_both(c.wanted, ns, mapped) }
         }
         // Both copied because one would take long: it is not in the cache of this one. Else nobody looked at the clock.
         let ns = if timed && c.stage != Stage::Alone(c.wanted) { u64::MAX } else { 0 };
@@ -384,9 +416,16 @@ impl Copies {
         }
         match self.rx.entry(body.id) {
             Entry::Occupied(_) => return Err(Corrupt),
-            Entry::Vacant(v) => {
-                v.insert(Coming { env, from, lent: body.lent != 0, loan, since: self.since, timed: body.timed, state })
-            }
+            Entry::Vacant(v) => v.insert(Coming {
+                env,
+                from,
+                lent: body.lent != 0,
+                loan,
+                since: self.since,
+                timed: body.timed,
+                begun: None,
+                state,
+            }),
         };
         Ok(body.id)
     }

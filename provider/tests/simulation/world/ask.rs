@@ -2,9 +2,27 @@
 
 use super::{FLOW, PEEK, SEND, World};
 use crate::arena::Buf;
-use crate::common::{Msg, Want, seg};
+use crate::common::{Msg, Rng, Want, seg};
 use crate::model::{Claim, Gone, Post, Sent, size, split};
 use rustmx::{Addr, Error, INJECT_MAX, OpFlags, UserCtx};
+use std::ops::Range;
+
+/// Bytes of most messages where they are long.
+const LONG: Range<usize> = 30_000..150_000;
+
+/// A tag; of long messages mostly the same.
+fn tag(long: bool, rng: &mut Rng) -> u64 {
+    if long && !rng.one_in(4) { 1 } else { rng.below(4) }
+}
+
+/// Bytes of a message or a buffer, and its pieces.
+fn shape(long: bool, rng: &mut Rng) -> (usize, usize) {
+    if long && !rng.one_in(3) {
+        return (rng.range(LONG.start, LONG.end), 1);
+    }
+    let n = size(rng);
+    (n, 1 + rng.below(4) as usize)
+}
 
 impl World {
     /// One random operation.
@@ -16,12 +34,20 @@ impl World {
             let n = self.rng.range(0, self.engines.len());
             self.net.lock().close_to_kernel(n);
         }
-        if self.rng.one_in(30) {
+        if self.rng.one_in(if self.long { 300 } else { 30 }) {
             // Something of its memory is not what it was.
             let n = self.rng.range(0, self.engines.len());
             self.net.lock().end_arena(n);
         }
-        match self.rng.below(20) {
+        let what = match self.rng.below(20) {
+            0..8 if self.long => match (self.flows[f].waits(), self.flows[f].sends_open) {
+                (false, _) => self.rng.pick(&[5, 5, 5, 0]),
+                (true, 0) => 0,
+                (true, _) => self.rng.pick(&[0, 19, 19, 19]),
+            },
+            what => what,
+        };
+        match what {
             0..5 => self.send(f),
             5..9 => self.post(f),
             9 => {
@@ -56,13 +82,14 @@ impl World {
     }
 
     pub fn send(&mut self, f: usize) {
-        let World { flows, rng, engines, net, .. } = self;
+        let World { flows, rng, engines, net, long, .. } = self;
         let flow = &mut flows[f];
         // What is sent to a contact while nobody is there would go to the next one there.
         if !engines[flow.from].alive || flow.over {
             return;
         }
-        let (tag, n, number) = (rng.below(4), size(rng), flow.out.len());
+        let (n, parts) = shape(*long, rng);
+        let (tag, number) = (tag(*long, rng), flow.out.len());
         let level =
             rng.pick(&[OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE, OpFlags::INJECT]);
         let inject = n <= INJECT_MAX && level == OpFlags::INJECT;
@@ -72,7 +99,7 @@ impl World {
         let msg = Msg { inject, ..Msg::new(to, tag).data(number as u64).ctx(ctx).with(level) };
         let buf = net.lock().buffer(flow.from, flow.content(number, n));
         flow.out.push(Sent { tag, buf, open: !inject });
-        let iov = split(&mut flow.out[number].buf, 1 + rng.below(4) as usize, rng);
+        let iov = split(&mut flow.out[number].buf, parts, rng);
         let (from, to) = (flow.from, flow.to);
         let sent = self.with(from, |node| node.sendv(msg, &iov, true));
         self.note(format_args!("{from} sends {n} bytes to {to}, number {number}, tag {tag}, {level:?}: {sent:?}"));
@@ -97,12 +124,15 @@ impl World {
         if self.is_dead(f) {
             return;
         }
-        let World { flows, rng, engines, net, .. } = self;
+        let World { flows, rng, engines, net, long, .. } = self;
         let flow = &mut flows[f];
+        let (n, parts) = shape(*long, rng);
+        // Most long ones take any message.
+        let n = if *long && !rng.one_in(4) { n.max(LONG.end) } else { n };
         let multi = flow.multi && rng.one_in(6);
-        let n = if multi { rng.range(200, 20_000) } else { size(rng) };
+        let n = if multi { rng.range(200, 20_000) } else { n };
         let post = Post {
-            tag: rng.below(4),
+            tag: tag(*long, rng),
             ignore: rng.pick(&[0, 0, u64::MAX, 1, 2]),
             buf: net.lock().buffer(flow.to, vec![0xee; n]),
             multi,
@@ -119,7 +149,7 @@ impl World {
             want = want.with(OpFlags::MULTI_RECV);
         }
         flow.posts.push(post);
-        let iov = split(&mut flow.posts[number].buf, if multi { 1 } else { 1 + rng.below(4) as usize }, rng);
+        let iov = split(&mut flow.posts[number].buf, if multi { 1 } else { parts }, rng);
         let to = flow.to;
         let posted = self.with(to, |node| node.recvv(want, &iov, true));
         self.note(format_args!("{to} posts {number} of flow {f}, tag {}, {n} bytes: {posted:?}", want.tag));

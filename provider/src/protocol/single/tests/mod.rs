@@ -1,9 +1,10 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us. Here is that every message arrives, whatever happens;
-//! beside it who copies what, what is offered, who is asked who he is, who is not there any more, what the helper thread does, and lies.
+//! beside it who copies what, what is offered, who is asked who he is, who is not there any more, what the helper thread does, receives that invite, and lies.
 
 mod copier;
 mod gone;
 mod identity;
+mod invited;
 mod lies;
 mod offers;
 mod sharing;
@@ -81,6 +82,7 @@ fn sides(share_min: usize) -> (Side, Side) {
         copies.allow_kernel();
         copies.share_between(&[share_min], &[share_min]);
         copies.set_sharing(Sharing::Always);
+        copies.set_inviting(true);
         Side {
             mine: mine.clone(),
             link,
@@ -193,6 +195,7 @@ impl Side {
             }
             other => panic!("{other:?}"),
         }
+        self.link.count_heard(usize::from(header.kind.is_message()));
         self.link.consume(header.lines());
         self.link.tell();
         Ok(true)

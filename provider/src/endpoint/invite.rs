@@ -1,0 +1,52 @@
+//! Which receives invite their sender to write (`protocol/single/invited.rs`): those that its next message must match.
+
+use super::Endpoint;
+use super::lend::ToPeer;
+use super::peers::{Contact, Peers};
+use super::recv::RecvArgs;
+use crate::matching::PostId;
+use crate::request::RecvReq;
+use crate::transport::Reach;
+use crate::types::PeerId;
+
+/// Receives that are looked through, at most, for one that a message could match before.
+const LOOKS: usize = 16;
+
+impl Endpoint {
+    /// A receive that names its source was posted: if its message is worth it, and no other receive can take that, the source is told where it goes.
+    #[inline(never)]
+    pub(super) fn invite(&mut self, args: &RecvArgs<'_>, source: PeerId, post: PostId) {
+        let peer = self.peers.get(source);
+        if !peer.copies.hopes() || self.member.is_some() || peer.reach == Reach::Network || peer.contact != Contact::Greeted {
+            return;
+        }
+        let [to] = args.iov else { return };
+        let posted = &self.books.matcher(args.tagged).posted;
+        if posted.len() > LOOKS {
+            return;
+        }
+        let peers = &self.peers;
+        // Who has no link may turn out to be the same one.
+        let first = posted.find_by(|key, _| key.source.is_none_or(|other| other == source || peers.get(other).link.is_none()));
+        if first != Some(post) {
+            return;
+        }
+        let peer = self.peers.get_mut(source);
+        let Some(link) = &peer.link else { return };
+        let door = self.door.as_deref_mut();
+        let lent = ToPeer { terms: self.terms, door, lines: &peer.lines, handed: &mut peer.handed }.find(args.iov, true);
+        let Ok(lent) = lent else { return };
+        let ignore = if args.tagged { args.ignore } else { u64::MAX };
+        peer.copies.invite(link, (args.tagged, args.tag, ignore), to, lent);
+    }
+}
+
+/// Whether a receive may be taken back: no message that its source was invited to send is on its way.
+pub(super) fn may_be_withdrawn(peers: &mut Peers, source: Option<PeerId>, req: &RecvReq) -> bool {
+    let Some(source) = source else { return true };
+    let peer = peers.get_mut(source);
+    match &peer.link {
+        Some(link) => peer.copies.withdraw(link, &req.iov),
+        None => true,
+    }
+}
