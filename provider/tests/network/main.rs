@@ -21,7 +21,7 @@
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
 //! | `hosts/ifaces.rs` | an interface chosen by name, reached by both families |
 //! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
-//! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged |
+//! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged, and called |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
 //! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |

@@ -96,26 +96,66 @@ fn sender(name: &str) {
     say(&start.elapsed().as_millis().to_string());
 }
 
+/// Who is told to send on a host that may ask, and a peer on another one that reads nothing.
+fn without_room([from, to]: [&str; 2]) -> [Copy; 2] {
+    run_on(from, "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range");
+    let mut sleeper = on(to, "sleeper");
+    let sender = on(from, &format!("sender {}", sleeper.hear()));
+    assert_eq!(sleeper.hear(), "asleep");
+    [sender, sleeper]
+}
+
+/// That the sender notices in time.
+fn notices(sender: &mut Copy) {
+    let took: u64 = sender.hear().parse().expect("milliseconds");
+    assert!(took <= PATIENCE + SLACK, "noticed after {took} ms");
+    eprintln!("noticed after {took} ms");
+}
+
 #[test]
 fn a_host_that_answers_pings_is_noticed_in_time_when_it_goes() {
     let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("rare_questions", 100);
     // The second host answers no pings: its silence proves nothing, and nobody is taken for gone.
     for answers in [true, false] {
-        run_on("h1", "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range");
         run_on("h2", &format!("echo {} > /proc/sys/net/ipv4/icmp_echo_ignore_all", u8::from(!answers)));
-        let mut sleeper = on("h2", "sleeper");
-        let mut sender = on("h1", &format!("sender {}", sleeper.hear()));
-        assert_eq!(sleeper.hear(), "asleep");
+        let [mut sender, _sleeper] = without_room(["h1", "h2"]);
         sender.tell("go");
         assert_eq!(sender.hear(), "calm");
         if answers {
             lab(&["drop", "h2", "on"]);
             sender.tell("go");
-            let took: u64 = sender.hear().parse().expect("milliseconds");
+            notices(&mut sender);
             lab(&["mend", "h2"]);
-            assert!(took <= PATIENCE + SLACK, "noticed after {took} ms");
-            eprintln!("noticed after {took} ms");
         }
+    }
+}
+
+/// Then the kernel knows that nobody is there, and says so to who calls, once for each call: that is no answer of that host.
+#[test]
+fn a_neighbour_whose_card_is_not_found_any_more_is_noticed_in_time() {
+    let Some(_lab) = Lab::up(&["--hosts", "4", "--dual"]) else { return };
+    let _dog = watchdog("rare_questions_of_neighbours", 100);
+    let pairs = [("ipv4", "-6", ["h1", "h2"]), ("ipv6", "-4", ["h3", "h4"])];
+    let mut copies = pairs.map(|(family, other, hosts)| {
+        for host in hosts {
+            run_on(host, &format!("ip {other} addr flush dev eth0"));
+        }
+        // As a rule the kernel looks for a card for three seconds; here a call is to fail more than once before the peer counts as gone.
+        run_on(hosts[0], &format!("echo 250 > /proc/sys/net/{family}/neigh/eth0/retrans_time_ms"));
+        without_room(hosts)
+    });
+    copies.iter_mut().for_each(|[sender, _]| sender.tell("go"));
+    copies.iter_mut().for_each(|[sender, _]| assert_eq!(sender.hear(), "calm"));
+    for ((.., [from, to]), [sender, _]) in pairs.iter().zip(&mut copies) {
+        lab(&["drop", to, "on"]);
+        // What is known of a card holds for some seconds, and then a call would just get no answer.
+        run_on(from, "ip neigh flush dev eth0");
+        sender.tell("go");
+    }
+    for ((.., [from, _]), [sender, _]) in pairs.iter().zip(&mut copies) {
+        notices(sender);
+        let known = run_on(from, "ip neigh show dev eth0");
+        assert!(["FAILED", "INCOMPLETE"].iter().any(|state| known.contains(state)), "{known}");
     }
 }
