@@ -4,12 +4,14 @@
 mod cut_off;
 mod flows;
 mod ifaces;
+mod laboratory;
 mod nat;
 mod rare_questions;
 
 use crate::common::process::{Copy, command, hear, role, say, spawn};
 use crate::common::{Deadline, Msg, Want};
 use crate::scene::open;
+use laboratory::Lab;
 use rustmx::config::network::{Iface, PortRange};
 use rustmx::{CompFlags, Config, Name, OpFlags};
 use std::process::Command;
@@ -313,33 +315,4 @@ fn used_on(host: &str) -> Vec<String> {
         told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into)).collect();
     assert!(!used.is_empty(), "{told:?}");
     used
-}
-
-/// The laboratory, for as long as a test needs it.
-struct Lab(#[expect(dead_code, reason = "held")] std::sync::MutexGuard<'static, ()>);
-
-/// There is one of that name.
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-impl Lab {
-    fn up(words: &[&str]) -> Option<Lab> {
-        if std::env::var_os("RUSTMX_TEST_NETLAB").is_none() {
-            eprintln!("left out: no laboratory (RUSTMX_TEST_NETLAB)");
-            return None;
-        }
-        let lock = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut all = vec!["up"];
-        all.extend(words);
-        lab(&["down"]);
-        lab(&all);
-        Some(Lab(lock))
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            lab(&["down"]);
-        }
-    }
 }

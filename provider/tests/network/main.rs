@@ -20,6 +20,7 @@
 //! | `hosts/cut_off.rs` | a host that vanishes, whatever waits for it, also in the middle of first contact |
 //! | `hosts/flows.rs` | long messages between such hosts: by several connections where each is limited, without a copy where nothing is gained |
 //! | `hosts/ifaces.rs` | an interface chosen by name, reached by both families |
+//! | `hosts/laboratory.rs` | that laboratory, for one test at a time |
 //! | `hosts/nat.rs` | containers behind NAT, on hosts of their own and on one |
 //! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged, and called |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
