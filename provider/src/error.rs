@@ -86,7 +86,9 @@ pub enum Error {
     #[error("the message is too long for this call")]
     TooLong,
     /// Out of memory, descriptors or another resource of the machine.
-    #[error("out of memory or file descriptors; check ulimit -n and the memory limit of the container")]
+    #[error(
+        "out of memory, file descriptors, or ports of FI_RUSTMX_PORT_RANGE; check ulimit -n, the memory limit of the container, and that range"
+    )]
     NoResources,
     /// A region is already registered under this key.
     #[error("a region is already registered under this key; close it first")]

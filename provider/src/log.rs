@@ -66,8 +66,14 @@ pub fn tell(who: &str, text: &str) {
 pub enum Kind {
     /// Peers that cannot be connected to.
     Contact,
-    /// No file descriptors are left.
+    /// No file descriptors are left to this process.
     Descriptors,
+    /// No open files are left to this machine.
+    Files,
+    /// No memory is left.
+    Memory,
+    /// No more files may be watched by this user.
+    Watches,
     /// No port of the range is left to call from.
     Ports,
 }

@@ -14,7 +14,7 @@ use crate::shm::{bell, segment};
 use crate::sys::absence::Absence;
 use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
-use crate::sys::{host, interfaces, memfd};
+use crate::sys::{host, interfaces, memfd, shortage};
 use crate::transport::local::{Local, Other};
 use crate::transport::tcp::{Guard, Lessons, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
@@ -121,15 +121,23 @@ impl Machine {
                 let place = Place { addresses, port: tcp.port() };
                 Ok(Some((tcp, place)))
             }
-            Err(why) => {
-                let tell = || match &self.terms.ports {
-                    Some(range) if port == 0 => no_port(range, "to listen at"),
-                    _ => format!("cannot listen at {ip} port {port}: {why}"),
+            Err(kernel) => {
+                let why = refused(kernel);
+                let range = self.terms.ports.as_ref().filter(|_| port == 0);
+                let tell = || match (kernel, range) {
+                    (Errno::ADDRINUSE, Some(range)) => no_port(range, "to listen at"),
+                    (Errno::ADDRINUSE, None) => format!("cannot listen at {ip} port {port}: {why}"),
+                    (_, None) => format!("cannot listen at {ip} port {port}: {}", shortage::told(kernel)),
+                    (_, Some(range)) => {
+                        let (first, last, why) = (range.start(), range.end(), shortage::told(kernel));
+                        format!("cannot listen at {ip} port {first}-{last} (FI_RUSTMX_PORT_RANGE): {why}")
+                    }
                 };
                 // A job on several hosts fails by it, and MPIs do not say why.
-                let say = |text: &dyn Fn() -> String| match &self.terms.ports {
-                    Some(_) => self.log.insist(text),
-                    None => self.log.warn(text),
+                let say = |text: &dyn Fn() -> String| match (&self.terms.ports, shortage::lack(kernel)) {
+                    (_, Some((kind, _))) => self.log.insist_once(kind, None, text),
+                    (Some(_), None) => self.log.insist(text),
+                    (None, None) => self.log.warn(text),
                 };
                 if self.shm && (port == 0 || ip.is_loopback()) {
                     say(&|| format!("peers on other hosts cannot be reached: {}", tell()));
@@ -149,10 +157,18 @@ impl Venue for Machine {
 
     fn open_with_key(&self, name: &Name, key: &Secret) -> Result<Box<dyn Door>, Error> {
         let guard = self.access.guard(key)?;
-        let local = Local::open(name, guard.as_ref().map(|g| g.key.clone()))?;
+        let local = Local::open(name, guard.as_ref().map(|g| g.key.clone())).map_err(|why| {
+            if why != Errno::ADDRINUSE {
+                shortage::tell(&self.log, why, || "cannot open an endpoint".into());
+            }
+            refused(why)
+        })?;
         let mut network = self.open_network(name, guard)?;
         if let Some((tcp, place)) = &mut network {
-            local.watch(Other::Network, tcp.as_fd()).map_err(|_| Error::NoResources)?;
+            local.watch(Other::Network, tcp.as_fd()).map_err(|why| {
+                shortage::tell(&self.log, why, || "cannot open an endpoint".into());
+                Error::NoResources
+            })?;
             tcp.watch_strangers(|fd| local.watch(Other::Strangers, fd));
             self.log.info(|| {
                 let addresses: Vec<String> = place.addresses.iter().map(|(ip, _)| ip.to_string()).collect();
@@ -168,6 +184,14 @@ impl Venue for Machine {
 
     fn random(&self) -> u64 {
         host::random()
+    }
+}
+
+/// Why it cannot be listened somewhere.
+fn refused(why: Errno) -> Error {
+    match why {
+        Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
+        _ => Error::NoResources,
     }
 }
 
@@ -212,7 +236,7 @@ impl Door for Doors {
 
     fn call(&mut self, name: &Name, reach: Reach) -> Result<(Arc<dyn Line>, u32), NoCall> {
         match (reach, &mut self.tcp) {
-            (Reach::Host, _) => self.local.call(name),
+            (Reach::Host, _) => self.local.call(name, &self.log),
             (Reach::Network, Some(tcp)) => tcp.call(name, &self.log).map(|line| (line as Arc<dyn Line>, 0)),
             (Reach::Network, None) => Err(NoCall::Never(Error::Unreachable)),
         }

@@ -19,13 +19,14 @@ use crate::select::habit::Habits;
 use crate::select::network::link_name;
 use crate::shm::bell::{self, Bell};
 use crate::shm::segment;
-use crate::sys::{host, links};
+use crate::sys::{host, links, shortage};
 use crate::transport::link::{Announce, Link};
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply, out_of_step};
 use crate::types::{PeerId, ProtoId};
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::version;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Nanoseconds before the first repetition of a call; doubled up to the second figure.
@@ -120,8 +121,8 @@ impl Endpoint {
         let reach = self.peers.get(id).reach;
         let bytes = self.segment_bytes(reach);
         let door = self.door.as_mut().ok_or(Error::BadState)?;
-        let (handed, mem) = door.segment(reach, bytes).map_err(|e| {
-            self.log.warn(|| format!("no memory for a ring to a peer ({bytes} bytes): {e}"));
+        let (handed, mem) = door.segment(reach, bytes).map_err(|why| {
+            shortage::tell(&self.log, why, || format!("no memory for a ring to a peer ({bytes} bytes)"));
             Error::NoResources
         })?;
         let announce = Announce { min: self.config.announce_min as usize, pieces: self.config.announce_pieces as usize };
@@ -353,11 +354,10 @@ impl Endpoint {
         self.complaints.warn(&self.log, now, text);
     }
 
-    /// The same, of a peer that was lost or refused because of `why`. What ranks of a job must set alike, and what a limit of this process refuses, is told
-    /// also where the log is not shown, for the job fails by it and MPIs do not say why; once of each kind, whoever causes it.
+    /// The same, of a peer that was lost or refused because of `why`. What ranks of a job must set alike is told also where the log is not shown, for the job
+    /// fails by it and MPIs do not say why; once of each kind, whoever causes it.
     pub(super) fn complain_of(&mut self, why: Option<Error>, text: impl FnOnce() -> String) {
         match why {
-            Some(Error::NoResources) => self.log.insist_once(Kind::Descriptors, None, text),
             Some(why) if why.is_of_setup() && !self.insisted.contains(&why) => {
                 self.insisted.push(why);
                 self.log.insist(text);
@@ -475,6 +475,12 @@ impl Endpoint {
                 Reply::Crossed | Reply::Elsewhere => self.call_again(out, id, at),
                 Reply::Refused(why) => {
                     self.depart(out, id, why);
+                    return true;
+                }
+                Reply::Lost => {
+                    let pid = self.peers.get(id).pid;
+                    shortage::tell(&self.log, Errno::MFILE, || format!("the memory of process {pid} was not taken"));
+                    self.depart(out, id, Error::NoResources);
                     return true;
                 }
                 Reply::Foreign(theirs) => {

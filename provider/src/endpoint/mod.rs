@@ -76,7 +76,7 @@ use crate::shm::segment;
 use crate::stats::Stats;
 use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
-use crate::sys::{cpu, host};
+use crate::sys::{cpu, host, shortage};
 use crate::transport::{Door, Event, Guessed, Handed, Reach, Venue};
 use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
 use books::{Books, HeldMsg, Matcher};
@@ -400,7 +400,10 @@ impl Endpoint {
     fn own_bell(&mut self) -> Result<&OwnBell> {
         if self.bell.is_none() {
             let door = self.door.as_mut().ok_or(Error::BadState)?;
-            let (handed, mem) = door.bell().map_err(|_| Error::NoResources)?;
+            let (handed, mem) = door.bell().map_err(|why| {
+                shortage::tell(&self.log, why, || "no memory for what wakes this endpoint".into());
+                Error::NoResources
+            })?;
             self.bell = Some(OwnBell { handed, bell: Bell::new(mem) });
         }
         self.bell.as_ref().ok_or(Error::NoResources)

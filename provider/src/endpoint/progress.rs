@@ -6,7 +6,7 @@ use super::{Endpoint, Out, Poll, Watch};
 use crate::error::Error;
 use crate::mem::atomic::Ordering;
 use crate::shm::bell::SLOTS;
-use crate::sys::host;
+use crate::sys::{host, shortage};
 use crate::transport::Event;
 use crate::types::PeerId;
 use crate::wire::header::{Header, Kind};
@@ -347,6 +347,7 @@ impl Endpoint {
             }
             Event::Own => return 0,
             Event::TurnedAway(who, why) => self.complain_of(why, || format!("turned away {who}")),
+            Event::Lacking(who, why) => shortage::tell(&self.log, why, || format!("turned away {who}")),
         }
         1
     }

@@ -44,7 +44,7 @@ pub(super) fn is_all(map: &str) -> bool {
 }
 
 /// What to say when there is none left.
-pub fn no_descriptors() -> String {
+pub(super) fn no_descriptors() -> String {
     let limit = getrlimit(Resource::Nofile);
     let shown = |n: Option<u64>| n.map_or_else(|| "unlimited".into(), |n| n.to_string());
     format!(

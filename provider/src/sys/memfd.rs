@@ -84,8 +84,9 @@ pub fn private(len: usize) -> Result<Arc<Mapping>, Errno> {
 pub fn create(name: &str, len: usize, exclusive: bool) -> Result<(OwnedFd, Arc<Mapping>), Errno> {
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, len as u64)?;
-    // Reserve now: a tmpfs without room must say so here, not by SIGBUS at the first store.
-    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+    // Reserve now: a tmpfs without room must say so here, not by SIGBUS at the first store. Its room is memory.
+    let reserved = rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
+    reserved.map_err(|why| if why == Errno::NOSPC { Errno::NOMEM } else { why })?;
     let mapping = map(&fd, len, true)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW;
     if exclusive && rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::FUTURE_WRITE | SealFlags::SEAL).is_ok() {

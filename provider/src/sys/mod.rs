@@ -20,6 +20,7 @@ pub mod poller;
 pub mod ports;
 pub mod processor;
 pub mod refusal;
+pub mod shortage;
 pub mod socket;
 pub mod tcp;
 pub mod thread;

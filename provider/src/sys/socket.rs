@@ -81,6 +81,8 @@ pub struct Received {
     pub len: usize,
     /// The descriptors that came with it.
     pub fds: Vec<OwnedFd>,
+    /// Further ones did not fit into the table of this process.
+    pub lost: bool,
 }
 
 /// Receives one message into `buf`; `EAGAIN` if there is none, `EMSGSIZE` if it is longer than `buf`.
@@ -99,7 +101,8 @@ pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> Result<Received, Errno> {
     if got.flags.contains(rustix::net::ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    Ok(Received { len: got.bytes, fds })
+    let lost = got.flags.contains(rustix::net::ReturnFlags::CTRUNC);
+    Ok(Received { len: got.bytes, fds, lost })
 }
 
 #[cfg(test)]

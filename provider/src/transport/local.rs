@@ -14,9 +14,11 @@
 
 use super::{Event, Greeting, Handed, Line, NoCall, Reply};
 use crate::error::Error;
+use crate::log::Log;
 use crate::peer::name::Name;
 use crate::sys::event::EventFd;
 use crate::sys::poller::Poller;
+use crate::sys::shortage;
 use crate::sys::socket::{self, PeerCred};
 use crate::sys::wake::{WAKE, Wake};
 use crate::types::PeerId;
@@ -64,18 +66,19 @@ pub struct Local {
     own: Option<Arc<EventFd>>,
     /// Endpoints with another key, or none, are not talked to.
     key: Option<Arc<Key>>,
-    short_of_descriptors: bool,
+    /// Something is lacking to take callers, and that was said.
+    is_short: bool,
 }
 
 impl Local {
     /// Listens at the socket of `name`, for endpoints with this key.
-    pub fn open(name: &Name, key: Option<Key>) -> Result<Local, Error> {
-        let listener = socket::listen(&name.socket_name()).map_err(|e| match e {
-            Errno::ADDRINUSE => Error::AddressInUse,
-            _ => Error::NoResources,
-        })?;
-        let poller = Poller::new().map_err(|_| Error::NoResources)?;
-        poller.add(&listener, LISTENER).map_err(|_| Error::NoResources)?;
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, and what else the kernel says.
+    pub fn open(name: &Name, key: Option<Key>) -> Result<Local, Errno> {
+        let listener = socket::listen(&name.socket_name())?;
+        let poller = Poller::new()?;
+        poller.add(&listener, LISTENER)?;
         Ok(Local {
             listener,
             poller: Arc::new(poller),
@@ -83,7 +86,7 @@ impl Local {
             tokens: Vec::new(),
             own: None,
             key: key.map(Arc::new),
-            short_of_descriptors: false,
+            is_short: false,
         })
     }
 }
@@ -93,8 +96,8 @@ impl Local {
     ///
     /// # Errors
     /// [`NoCall`]; nothing happened.
-    pub fn call(&mut self, name: &Name) -> Result<(Arc<dyn Line>, u32), NoCall> {
-        let (fd, cred) = call(name)?;
+    pub fn call(&mut self, name: &Name, log: &Log) -> Result<(Arc<dyn Line>, u32), NoCall> {
+        let (fd, cred) = call(name, log)?;
         Ok((Arc::new(self.socket(fd)), cred.pid.cast_unsigned()))
     }
 
@@ -164,16 +167,15 @@ impl Local {
         loop {
             let fd = match socket::accept(&self.listener) {
                 Ok(fd) => fd,
-                Err(Errno::MFILE | Errno::NFILE) if !self.short_of_descriptors => {
+                Err(why) if shortage::lack(why).is_some() && !self.is_short => {
                     // It stays in the backlog; say once why nothing happens.
-                    self.short_of_descriptors = true;
-                    let why = "a caller, until a file descriptor is free: this process has none left; raise `ulimit -n`";
-                    events.push(Event::TurnedAway(why.into(), None));
+                    self.is_short = true;
+                    events.push(Event::Lacking("a caller, until that is mended".into(), why));
                     break;
                 }
                 Err(_) => break,
             };
-            self.short_of_descriptors = false;
+            self.is_short = false;
             let Ok(cred) = socket::peer_cred(&fd) else { continue };
             if !cred.same_user {
                 let who = format!("a connection from process {}, which runs as another user", cred.pid);
@@ -182,10 +184,13 @@ impl Local {
             }
             let entry = self.strangers.vacant_entry();
             let id = entry.key();
-            if self.poller.add(&fd, STRANGER | id as u64).is_ok() {
-                entry.insert(Stranger { fd, cred, until: now + HELLO_PATIENCE });
-                // Usually the hello is already there.
-                self.hear(id, events);
+            match self.poller.add(&fd, STRANGER | id as u64) {
+                Ok(()) => {
+                    entry.insert(Stranger { fd, cred, until: now + HELLO_PATIENCE });
+                    // Usually the hello is already there.
+                    self.hear(id, events);
+                }
+                Err(why) => events.push(Event::Lacking(format!("process {}", cred.pid), why)),
             }
         }
     }
@@ -204,7 +209,6 @@ impl Local {
             }
             Reply::Refused(error) => {
                 let why = match error {
-                    Error::NoResources => Refusal::NoResources,
                     // What is unknown here is missing there.
                     Error::KeyUnknown => Refusal::KeyMissing,
                     Error::KeyMissing => Refusal::KeyUnknown,
@@ -213,6 +217,10 @@ impl Local {
                 };
                 turn_away(&fd, why);
                 events.push(Event::TurnedAway(format!("process {}: {error}", cred.pid), Some(error)));
+            }
+            Reply::Lost => {
+                turn_away(&fd, Refusal::NoResources);
+                events.push(Event::Lacking(format!("process {}, whose memory was not taken", cred.pid), Errno::MFILE));
             }
             Reply::Foreign(theirs) => {
                 turn_away(&fd, Refusal::Version);
@@ -281,13 +289,16 @@ pub fn turn_away(fd: impl AsFd, why: Refusal) {
 }
 
 /// Calls the endpoint that listens as `name`, and checks that it is this user's.
-pub fn call(name: &Name) -> Result<(OwnedFd, PeerCred), NoCall> {
+pub fn call(name: &Name, log: &Log) -> Result<(OwnedFd, PeerCred), NoCall> {
     let fd = socket::connect(&name.socket_name()).map_err(|e| match e {
         Errno::AGAIN | Errno::INTR => NoCall::Later,
         // A service may start late; an endpoint that was named has been there, so it is gone.
         Errno::CONNREFUSED if name.is_contact() => NoCall::Later,
         Errno::CONNREFUSED => NoCall::Never(Error::Refused),
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => NoCall::Never(Error::NoResources),
+        why if shortage::lack(why).is_some() => {
+            shortage::tell(log, why, || format!("cannot connect to {name}"));
+            NoCall::Never(Error::NoResources)
+        }
         Errno::ACCESS | Errno::PERM => NoCall::Never(Error::Permission),
         _ => NoCall::Never(Error::Refused),
     })?;
@@ -356,8 +367,8 @@ pub fn receive(fd: impl AsFd) -> Reply {
                 let (segment, bell) = (Handed::Descriptor(segment), Handed::Descriptor(bell));
                 Reply::Greeting(Box::new(Greeting { hello, segment, bell }))
             }
-            // The process ran out of descriptors: the kernel dropped them.
-            Err(_) => Reply::Refused(Error::NoResources),
+            Err(_) if got.lost => Reply::Lost,
+            Err(_) => Reply::Refused(Error::Corrupt),
         },
         Err(BadHello::Version(theirs)) => Reply::Foreign(theirs),
         Err(BadHello::Refused(why)) => Reply::Refused(why.error()),

@@ -458,6 +458,8 @@ pub enum Event {
     Own,
     /// A caller was turned away, and for which error if for one; for the log.
     TurnedAway(String, Option<Error>),
+    /// A caller had to be turned away, or must wait, because of what the kernel said: something is lacking here.
+    Lacking(String, Errno),
 }
 
 /// Why a call did not go through.
@@ -491,6 +493,8 @@ pub enum Reply {
     Elsewhere,
     /// It does not want us, or cannot be used.
     Refused(Error),
+    /// What it handed over was lost, for this process has no descriptors for it.
+    Lost,
     /// It speaks this other version of the protocol.
     Foreign(u32),
     /// It is gone.

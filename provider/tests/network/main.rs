@@ -25,6 +25,7 @@
 //! | `hosts/rare_questions.rs` | kernels that ask a peer without room seldom: its host is pinged, and called |
 //! | `addresses.rs` | several addresses for one endpoint: nobody's, somebody else's, silent ones |
 //! | `descriptors.rs` | a process that may have few files open |
+//! | `shortage.rs` | descriptors, memory and whatever else there may be none of: what is said |
 //! | `one_port.rs` | endpoints of a process that have one port: calls find theirs, whoever looks, sleeps, computes or closes |
 //! | `own_port.rs` | calls from the port that a process listens at |
 //! | `places.rs` | which ports and interfaces are used, and what is said if there is none; IPv6 |
@@ -55,6 +56,7 @@ mod own_port;
 mod places;
 mod refusals;
 mod scene;
+mod shortage;
 mod silence;
 mod strangers;
 mod waits;

@@ -39,7 +39,7 @@ pub fn free_ports(count: u16) -> PortRange {
 }
 
 /// Opens an endpoint that cannot be; what was said although the log shows nothing.
-fn fails(config: Config) -> (Error, Vec<String>) {
+pub fn fails(config: Config) -> (Error, Vec<String>) {
     let lines = Arc::new(Insisted::default());
     let mut domain = Domain::with_clock(Arc::new(config), Log::new(lines.clone()), Clock::machine());
     let (cq, ep) = (domain.cq_open(), domain.ep_open(attr()).expect("endpoint"));

@@ -228,7 +228,8 @@ impl Call {
                 Some(End::Failed(Errno::ADDRNOTAVAIL)) => {
                     write!(
                         text,
-                        ": there is a connection to there already from each port that may be used (FI_RUSTMX_PORT_RANGE)"
+                        ": there is a connection to there already from each port that may be used (of FI_RUSTMX_PORT_RANGE, else of \
+                         net.ipv4.ip_local_port_range): give more"
                     )
                 }
                 Some(End::Failed(why)) => write!(text, ": {why}"),

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::log::{Kind, Log};
 use crate::peer::name::Name;
 use crate::sys::tcp::{self, Ports};
-use crate::sys::{host, limits};
+use crate::sys::{host, limits, shortage};
 use crate::transport::NoCall;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -42,7 +42,10 @@ impl Tcp {
                 let ours = ports.and_then(|ports| ports.own);
                 let from_listener = ours.is_some() && ours == tcp::own_address(&fd).ok().map(|own| own.port());
                 let origin = Origin { name: *name, to, call, by: None, from_listener };
-                let connection = self.call_by(fd, Some(origin)).map_err(NoCall::Never)?;
+                let connection = self.call_by(fd, Some(origin)).map_err(|why| {
+                    shortage::tell(log, why, || format!("cannot connect to {name}"));
+                    NoCall::Never(Error::NoResources)
+                })?;
                 self.let_stripe(&connection, Some(to));
                 Ok(connection)
             }
@@ -70,9 +73,7 @@ impl Tcp {
     fn tell(&self, name: &Name, why: Errno, call: &Call, log: &Log) {
         match (why, &self.terms.ports) {
             (Errno::ADDRINUSE, Some(range)) => log.insist_once(Kind::Ports, None, || no_port(range, "to call from")),
-            (Errno::MFILE | Errno::NFILE, _) => {
-                log.insist_once(Kind::Descriptors, None, || format!("cannot connect to {name}: {}", limits::no_descriptors()));
-            }
+            _ if shortage::lack(why).is_some() => shortage::tell(log, why, || format!("cannot connect to {name}")),
             _ => log.insist_once(Kind::Contact, Some(name.ip()), || format!("cannot connect to {name}: {}", call.complaint())),
         }
     }
@@ -102,10 +103,11 @@ impl Tcp {
     }
 
     /// A connection that we made, to a peer (`origin`) or as a lane.
-    pub(super) fn call_by(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Error> {
+    pub(super) fn call_by(&mut self, fd: OwnedFd, origin: Option<Origin>) -> Result<Arc<Connection>, Errno> {
         let connection = self.add(fd.into(), origin, |poller, fd, token| poller.add(fd, token))?;
         if let Some(guard) = &self.terms.guard {
-            connection.guard(guard, true)?;
+            // The kernel gives no random numbers.
+            connection.guard(guard, true).map_err(|_| Errno::NOSYS)?;
         }
         Ok(connection)
     }

@@ -161,13 +161,10 @@ impl Tcp {
     /// The endpoint `who` listens: at `port`, by itself; if that is 0, with the others of this process that listen on the same terms.
     ///
     /// # Errors
-    /// [`Error::AddressInUse`], [`Error::NoResources`].
-    pub fn open(terms: Terms, who: Identity, port: u16, random: u64) -> Result<Tcp, Error> {
-        let office = Arc::new(Office::new(terms.patience, terms.zerocopy).map_err(|_| Error::NoResources)?);
-        let place = Place::take(&terms, port, random as u16, who, &office).map_err(|e| match e {
-            Errno::ADDRINUSE | Errno::ACCESS => Error::AddressInUse,
-            _ => Error::NoResources,
-        })?;
+    /// `EADDRINUSE`, and what else the kernel says.
+    pub fn open(terms: Terms, who: Identity, port: u16, random: u64) -> Result<Tcp, Errno> {
+        let office = Arc::new(Office::new(terms.patience, terms.zerocopy)?);
+        let place = Place::take(&terms, port, random as u16, who, &office)?;
         Ok(Tcp {
             office,
             place,
@@ -234,7 +231,7 @@ impl Tcp {
         stream: Stream,
         origin: Option<Origin>,
         watch: impl FnOnce(&Poller, &OwnedFd, u64) -> Result<(), Errno>,
-    ) -> Result<Arc<Connection>, Error> {
+    ) -> Result<Arc<Connection>, Errno> {
         let stream = if self.terms.afar { stream.far_away() } else { stream };
         let asks = tcp::set_patience(stream.fd(), self.terms.patience);
         if stream.is_near() {
@@ -242,9 +239,9 @@ impl Tcp {
         }
         let entry = self.connections.vacant_entry();
         let slot = entry.key() as u32;
-        if watch(&self.office.poller, stream.fd(), slot.into()).is_err() {
+        if let Err(why) = watch(&self.office.poller, stream.fd(), slot.into()) {
             tcp::finish(stream.fd());
-            return Err(Error::NoResources);
+            return Err(why);
         }
         let connection = Arc::new(Connection::new(stream, slot, self.office.clone(), origin));
         if asks == Ok(false) {

@@ -26,10 +26,9 @@
 use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms};
-use crate::error::Error;
 use crate::peer::name::{Identity, Name};
 use crate::sys::poller::Poller;
-use crate::sys::{fork, host, limits, ports, tcp};
+use crate::sys::{fork, host, limits, ports, shortage, tcp};
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::version;
 use parking_lot::Mutex;
@@ -82,7 +81,18 @@ struct Hall {
     tokens: Vec<u64>,
     /// The listener is not watched: there is no place for a caller now.
     deaf: bool,
-    short_of_descriptors: bool,
+    /// Something is lacking to take callers, and that was said.
+    is_short: bool,
+}
+
+impl Hall {
+    /// A caller could not be taken.
+    fn falls_short(&mut self, why: Errno, events: &mut Vec<Event>) {
+        if shortage::lack(why).is_some() && !self.is_short {
+            self.is_short = true;
+            events.push(Event::Lacking("a caller, until that is mended".into(), why));
+        }
+    }
 }
 
 /// See above. The lock of the hall is taken before that of the seats, and that before any of an endpoint's.
@@ -130,7 +140,7 @@ impl Reception {
             }
             poller.add(listener, LISTENER)?;
         }
-        let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, short_of_descriptors: false };
+        let hall = Hall { strangers: Slab::new(), tokens: Vec::new(), deaf: false, is_short: false };
         Ok(Reception {
             terms: terms.clone(),
             listeners,
@@ -189,20 +199,17 @@ impl Reception {
                 Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(why) => {
-                    if matches!(why, Errno::MFILE | Errno::NFILE) && !hall.short_of_descriptors {
-                        hall.short_of_descriptors = true;
-                        let why = format!("a caller, until a file descriptor is free: {}", limits::no_descriptors());
-                        events.push(Event::TurnedAway(why, Some(Error::NoResources)));
-                    }
+                    hall.falls_short(why, events);
                     break;
                 }
             };
-            hall.short_of_descriptors = false;
-            let entry = hall.strangers.vacant_entry();
-            let slot = entry.key();
-            if self.poller.add(&fd, slot as u64).is_err() {
+            let slot = hall.strangers.vacant_key();
+            if let Err(why) = self.poller.add(&fd, slot as u64) {
+                hall.falls_short(why, events);
                 break;
             }
+            hall.is_short = false;
+            let entry = hall.strangers.vacant_entry();
             match Stranger::new(fd, self.terms.guard.as_ref()) {
                 Ok(stranger) => _ = entry.insert(stranger),
                 Err(_) => break,
@@ -235,7 +242,7 @@ impl Reception {
                 let arrival = stranger.arrives(what);
                 self.hand_over(arrival, own, events);
                 // Peers that all call at once are heard as fast as they speak.
-                if hall.deaf && hall.strangers.len() <= MOST_STRANGERS / 2 && !hall.short_of_descriptors {
+                if hall.deaf && hall.strangers.len() <= MOST_STRANGERS / 2 && !hall.is_short {
                     self.listen_again(hall);
                 }
             }
@@ -271,7 +278,8 @@ impl Reception {
             return arrival.refuse(Refusal::Crossed);
         }
         // Ready at once and for as long as it is not taken: what has been sent so far is little.
-        if seat.office.poller.add_with_output(arrival.stream.fd(), ARRIVED).is_err() {
+        if let Err(why) = seat.office.poller.add_with_output(arrival.stream.fd(), ARRIVED) {
+            events.push(Event::Lacking("a caller".into(), why));
             return arrival.refuse(Refusal::NoResources);
         }
         seat.inbox.push(arrival);

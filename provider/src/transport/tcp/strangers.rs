@@ -154,8 +154,14 @@ impl Tcp {
     pub(super) fn take_in(&mut self, events: &mut Vec<Event>) {
         for Arrival { stream, what } in self.place.arrivals() {
             let added = self.add(stream, None, |poller, fd, token| poller.retag(fd, token));
-            // Nothing is left to be said: dropped, it hangs up.
-            let Ok(connection) = added else { continue };
+            let connection = match added {
+                Ok(connection) => connection,
+                Err(why) => {
+                    // Nothing is left to be said: dropped, it hangs up.
+                    events.push(Event::Lacking("a caller".into(), why));
+                    continue;
+                }
+            };
             match what {
                 What::Call(greeting) => {
                     // Who calls need not be called.
