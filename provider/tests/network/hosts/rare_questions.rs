@@ -105,10 +105,17 @@ fn without_room([from, to]: [&str; 2]) -> [Copy; 2] {
     [sender, sleeper]
 }
 
-/// That the sender notices in time.
-fn notices(sender: &mut Copy) {
+/// That the sender, on this host, notices in time.
+fn notices(sender: &mut Copy, host: &str) {
     let took: u64 = sender.hear().parse().expect("milliseconds");
-    assert!(took <= PATIENCE + SLACK, "noticed after {took} ms");
+    // Questions and answers, calls and what became of them.
+    let seen = || {
+        run_on(
+            host,
+            "ip -s neigh; grep -E '^(Icmp|Tcp):' /proc/net/snmp; grep -E '^Icmp6(In|Out)(Echo|Dest)' /proc/net/snmp6; ss -tino",
+        )
+    };
+    assert!(took <= PATIENCE + SLACK, "noticed after {took} ms: {}", seen());
     eprintln!("noticed after {took} ms");
 }
 
@@ -125,7 +132,7 @@ fn a_host_that_answers_pings_is_noticed_in_time_when_it_goes() {
         if answers {
             lab(&["drop", "h2", "on"]);
             sender.tell("go");
-            notices(&mut sender);
+            notices(&mut sender, "h1");
             lab(&["mend", "h2"]);
         }
     }
@@ -154,7 +161,7 @@ fn a_neighbour_whose_card_is_not_found_any_more_is_noticed_in_time() {
         sender.tell("go");
     }
     for ((.., [from, _]), [sender, _]) in pairs.iter().zip(&mut copies) {
-        notices(sender);
+        notices(sender, from);
         let known = run_on(from, "ip neigh show dev eth0");
         assert!(["FAILED", "INCOMPLETE"].iter().any(|state| known.contains(state)), "{known}");
     }
