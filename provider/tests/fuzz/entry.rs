@@ -4,19 +4,23 @@
 //! Each run has a victim of its own, an honest peer that speaks with it before and after, and a clock of its own. What must hold: nothing panics,
 //! every loop ends, memory around buffers is as it was, who speaks no rustmx is hung up on, and the honest peer goes on.
 
+#[path = "keyed.rs"]
+pub mod keyed;
+#[path = "liar.rs"]
+mod liar;
+
 use crate::common::{Msg, Node, Want, attr};
+use liar::{BYTES, Liar, Voice, Writer};
 use rustix::fd::AsFd;
 use rustmx::config::network::Iface;
 use rustmx::mem::atomic::{Ordering, Words};
-use rustmx::mem::shared::SharedMem;
 use rustmx::region::Region;
 use rustmx::shm::layout::{CONTROL_LINES, LINE, LINE_WORDS};
 use rustmx::shm::{bell, segment};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{host, memfd, socket};
-use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::wire::frame::{FRAME_HEAD, Frame};
-use rustmx::wire::header::{Header, Kind, Place, Rts};
+use rustmx::wire::header::{Header, Place, Rts};
 use rustmx::wire::hello::{HELLO_LEN, Hello, NAME};
 use rustmx::wire::loan::Loan;
 use rustmx::wire::offer::{Named, Offer, parse_pieces};
@@ -29,8 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use zerocopy::IntoBytes;
 
-/// Bytes of the fuzzer's ring.
-const BYTES: usize = 24 << 10;
 /// Bytes around each buffer that nobody may write, and what is in them.
 const GUARD: usize = 64;
 const UNTOUCHED: u8 = 0xee;
@@ -101,22 +103,30 @@ struct Scene {
     to_victim: Addr,
     clock: Arc<AtomicU64>,
     buffers: Vec<Guarded>,
+    /// What the victim says to whoever is to be told something.
+    message: Vec<u8>,
+    config: Config,
     rounds: u64,
 }
 
 impl Scene {
     fn new(by_network: bool) -> Scene {
+        Scene::with(by_network, Config::default())
+    }
+
+    fn with(by_network: bool, special: Config) -> Scene {
         let iface = Iface::parse("127.0.0.1").0;
         let (shm, tcp) = (u64::from(!by_network), u64::from(by_network));
         // Terms of its own, and with them a port: scenes of other threads have another time, and strangers of theirs.
         static SCENES: AtomicU64 = AtomicU64::new(0);
         let peer_timeout = Config::default().peer_timeout + SCENES.fetch_add(1, Ordering::Relaxed) % 1000;
-        let config = Config { shm, tcp, iface, peer_timeout, yield_when_idle: 1, close_timeout: 0, ..Config::default() };
+        let config = Config { shm, tcp, iface, peer_timeout, yield_when_idle: 1, close_timeout: 0, ..special };
         let clock = Arc::new(AtomicU64::new(1));
         let open = || Node::open(config.clone(), attr(), Clock::Manual(clock.clone()));
         let (victim, good) = (open(), open());
         let (to_good, to_victim) = (victim.knows(&good), good.knows(&victim));
-        let mut scene = Scene { victim, good, to_good, to_victim, clock, buffers: Vec::new(), rounds: 0 };
+        let (buffers, message) = (Vec::new(), vec![7; 20_000]);
+        let mut scene = Scene { victim, good, to_good, to_victim, clock, buffers, message, config, rounds: 0 };
         scene.exchange();
         scene.offer_memory();
         scene
@@ -169,6 +179,18 @@ impl Scene {
         assert_eq!((into, into_good), (word, word));
     }
 
+    /// From now on another peer is the honest one. It has not spoken with the victim yet.
+    fn another_good(&mut self) {
+        self.good = Node::open(self.config.clone(), attr(), Clock::Manual(self.clock.clone()));
+        (self.to_good, self.to_victim) = (self.victim.knows(&self.good), self.good.knows(&self.victim));
+    }
+
+    /// The victim says something. It may be refused, of course.
+    fn tell(&mut self, to: Addr, n: usize) {
+        let n = n.min(self.message.len());
+        let _ = self.victim.send(Msg::new(to, 5), &mut self.message[..n]);
+    }
+
     fn end(mut self) {
         self.turns(100);
         self.exchange();
@@ -203,12 +225,13 @@ impl Scene {
     }
 }
 
-fn is_hung_up(stream: &mut TcpStream) -> bool {
+/// Hears what there is. Whether the other side has hung up.
+fn hear(stream: &mut TcpStream, heard: &mut Vec<u8>) -> bool {
     let mut bytes = [0; 4096];
     loop {
         match stream.read(&mut bytes) {
             Ok(0) => return true,
-            Ok(_) => {}
+            Ok(n) => heard.extend(&bytes[..n]),
             Err(e) => return e.kind() != ErrorKind::WouldBlock,
         }
     }
@@ -265,130 +288,27 @@ pub fn stranger(bytes: &[u8]) {
         scene.wait(1_000_000_000);
         scene.wait(6_000_000_000);
         scene.wait(1_000_000_000);
-        assert!(is_hung_up(&mut stream), "{} bytes that are no hello, and still connected", said.len());
+        assert!(hear(&mut stream, &mut Vec::new()), "{} bytes that are no hello, and still connected", said.len());
     }
     drop(stream);
     scene.end();
 }
 
-/// A ring of ours, for records that are sound to look at.
-struct Writer {
-    mem: SharedMem,
-    link: Link,
-    framed: u32,
-}
-
-const KINDS: [Kind; 14] = [
-    Kind::Inline,
-    Kind::Eager,
-    Kind::Rts,
-    Kind::Data,
-    Kind::Cts,
-    Kind::Put,
-    Kind::Get,
-    Kind::Atomic,
-    Kind::Event,
-    Kind::Answer,
-    Kind::Offer,
-    Kind::Accept,
-    Kind::Done,
-    Kind::Fin,
-];
-
-impl Writer {
-    fn new(mem: SharedMem) -> Writer {
-        Writer { link: Link::new(mem.clone(), 1 << 20), mem, framed: 0 }
-    }
-
-    /// A record of any kind, with any words and payload. Where it is, if there was room.
-    fn record(&mut self, script: &mut Script<'_>) -> Option<(u32, u32)> {
-        let kind = KINDS[usize::from(script.byte()) % KINDS.len()];
-        let flags = script.byte() & 15;
-        let [tag, data, first, second] = [0; 4].map(|_: u8| script.number());
-        let bytes = script.number() as usize % 600;
-        let bytes = script.bytes(bytes);
-        let draft = Draft { kind, flags, tag, data, body: [first, second], iov: &[], skip: 0, len: bytes.len(), bytes };
-        let behind = self.link.send(&draft, Class::Control).ok()?;
-        let from = std::mem::replace(&mut self.framed, behind);
-        Some((from, behind - from))
-    }
-
-    fn lines(&self, from: u32, lines: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.mem.append_to((CONTROL_LINES + from as usize) * LINE, lines as usize * LINE, &mut bytes);
-        bytes
-    }
-}
-
-/// A head of a frame, with whatever in it.
-fn head(kind: u8, length: u64, rest: [u64; 4]) -> [u8; FRAME_HEAD] {
-    let mut bytes = [0; FRAME_HEAD];
-    bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
-    bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
-    bytes[8..12].copy_from_slice(&(rest[0] as u32).to_le_bytes());
-    bytes[12..16].copy_from_slice(&(rest[1] as u32).to_le_bytes());
-    bytes[16..24].copy_from_slice(&rest[2].to_le_bytes());
-    bytes[24..].copy_from_slice(&rest[3].to_le_bytes());
-    bytes
-}
-
-/// A sound hello by network, and then a script of frames: raw bytes, heads that lie, records of all kinds, payload, messages to whoever says this.
+/// A sound hello by network, and then a script of frames ([`Liar`]).
 pub fn frames(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut scene = Scene::new(true);
     let name = somebody(host::id() ^ 1);
-    let hello = Hello::new(name.to_bytes(), scene.victim.name().to_bytes(), BYTES as u32, 0, [0; 16]);
-    let mut stream = scene.stranger();
-    let mut writer = Writer::new(segment::private(BYTES));
-    let to_liar = scene.victim.av.insert(&name);
-    let mut message = vec![7; 20_000];
-    let mut listens = scene.write(&mut stream, hello.as_bytes());
+    let mut liar = Liar::new(&scene, name, Voice::plain(scene.stranger()));
+    let hello = liar.hello(&scene);
+    let mut listens = liar.voice.say(&mut scene, hello.as_bytes());
     scene.turns(100);
     while listens && !script.is_over() {
-        listens = match script.byte() % 6 {
-            0 => {
-                let n = script.number() as usize;
-                let raw = script.bytes(n).to_vec();
-                scene.write(&mut stream, &raw)
-            }
-            1 => {
-                let kind = script.byte();
-                let length = script.number();
-                let rest = [0; 4].map(|_: u8| script.number());
-                scene.write(&mut stream, &head(kind, length, rest))
-            }
-            2 => match writer.record(&mut script) {
-                Some((from, lines)) => {
-                    let consumed = script.number();
-                    let sound =
-                        scene.write(&mut stream, &head(1, u64::from(lines) * LINE as u64, [consumed, from.into(), 1 << 20, 0]));
-                    sound && scene.write(&mut stream, &writer.lines(from, lines))
-                }
-                None => false,
-            },
-            3 => {
-                let [id, offset, length] = [0; 3].map(|_: u8| script.number());
-                let length = length % (1 << 17);
-                let sound = scene.write(&mut stream, &head(2, length, [0, id, 1 << 20, offset]));
-                sound && scene.write(&mut stream, &vec![0x5a; length as usize])
-            }
-            4 => {
-                let n = script.byte();
-                scene.turns(usize::from(n));
-                true
-            }
-            _ => {
-                let n = (script.number() as usize).min(message.len());
-                // It may be refused, of course.
-                let _ = scene.victim.send(Msg::new(to_liar, 5), &mut message[..n]);
-                true
-            }
-        };
+        listens = liar.act(&mut scene, &mut script);
     }
     scene.turns(100);
-    drop(stream);
+    drop(liar);
     scene.end();
-    drop(message);
 }
 
 /// What a process of this host says on the control socket, and what it then writes into its ring: packets, hellos that lie, loans, records, raw words.

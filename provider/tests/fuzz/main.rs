@@ -81,3 +81,8 @@ fn control() {
 fn parsers() {
     replay("parsers", entry::parsers);
 }
+
+#[test]
+fn keyed() {
+    replay("keyed", entry::keyed::keyed);
+}
