@@ -1,6 +1,7 @@
 //! Receiving: take records out of a ring, match, deliver. Whatever is in the ring is taken out: a message without a
 //! receive is kept, so nobody's message waits behind one that nobody wants.
 
+use super::invite::may_be_heard;
 use super::peers::{Landing, Peer, next_acknowledged};
 use super::recv::{self, Multi, Wanted};
 use super::report::Reporter;
@@ -55,6 +56,9 @@ impl Endpoint {
             && let Some(link) = &self.peers.get(id).link
         {
             link.foresee();
+        }
+        if !may_be_heard(&mut self.peers, id) {
+            return 0;
         }
         match self.drain_until_news(out, id) {
             (taken, None) => taken,

@@ -13,6 +13,9 @@ use crate::sys::cpu;
 use crate::types::{CompFlags, PeerId};
 use std::io::Write;
 
+/// Nanoseconds that a peer may take to write its part of a message, at most, once the buffer is to be given back: a copy takes some tens of thousands.
+const WRITING: u64 = 1_000_000_000;
+
 impl Endpoint {
     /// The peer cannot be used any more: every operation that waits for it fails with its name. What arrived whole
     /// stays receivable.
@@ -45,6 +48,12 @@ impl Endpoint {
         if let Some(Landing::Eager { req, said, .. }) = peer.landing.take() {
             recvs.push((req, said.env));
         }
+        if why == Error::Corrupt {
+            // It lives.
+            let until = self.clock.now() + WRITING / 10;
+            self.await_writer(id, until);
+        }
+        let peer = self.peers.get_mut(id);
         let aborted = peer.copies.abort();
         sends.extend(aborted.sends);
         recvs.extend(aborted.recvs);
@@ -197,10 +206,9 @@ impl Endpoint {
         })
     }
 
-    /// A peer that was invited to write to a receive may be doing so this moment: waits until it is through, that is for as long as a copy takes, or until it is clear that it is dead or stopped.
-    fn await_writer(&mut self, id: PeerId) {
-        const LONG: u64 = 1_000_000_000;
-        let until = self.clock.now() + LONG;
+    /// A peer that was invited to write to a receive may be doing so this moment: waits until it is through, that is for as long as a copy takes, but not longer than `until`: it may be
+    /// dead, or stopped.
+    fn await_writer(&mut self, id: PeerId, until: u64) {
         let peer = self.peers.get(id);
         while peer.link.as_ref().is_some_and(|link| peer.copies.is_being_written(link)) && self.clock.now() < until {
             cpu::yield_core();
@@ -221,10 +229,11 @@ impl Endpoint {
                 cpu::yield_core();
             }
         }
+        let written = self.clock.now() + WRITING;
         for id in self.peers.ids() {
             // The buffers of receives that are forgotten are the application's again.
             self.peers.get_mut(id).copies.call_off();
-            self.await_writer(id);
+            self.await_writer(id, written);
             if let Some(link) = &mut self.peers.get_mut(id).link {
                 link.tell();
                 link.close();

@@ -7,6 +7,7 @@ use super::recv::RecvArgs;
 use crate::matching::PostId;
 use crate::request::RecvReq;
 use crate::transport::Reach;
+use crate::transport::link::Link;
 use crate::types::PeerId;
 
 /// Receives that are looked through, at most, for one that a message could match before.
@@ -26,8 +27,9 @@ impl Endpoint {
             return;
         }
         let peers = &self.peers;
-        // Who has no link may turn out to be the same one.
-        let first = posted.find_by(|key, _| key.source.is_none_or(|other| other == source || peers.get(other).link.is_none()));
+        // Who was not heard of yet may turn out to be the same one.
+        let unknown = |other| !peers.get(other).link.as_ref().is_some_and(Link::can_receive);
+        let first = posted.find_by(|key, _| key.source.is_none_or(|other| other == source || unknown(other)));
         if first != Some(post) {
             return;
         }
@@ -38,6 +40,20 @@ impl Endpoint {
         let Ok(lent) = lent else { return };
         let ignore = if args.tagged { args.ignore } else { u64::MAX };
         peer.copies.invite(link, (args.tagged, args.tag, ignore), to, lent);
+    }
+}
+
+/// Whether what peer `id` said may be taken out of its ring: by a second link of somebody who was invited by the first only if no message is on the way there.
+#[inline]
+pub(super) fn may_be_heard(peers: &mut Peers, id: PeerId) -> bool {
+    let canonical = peers.get(id).canonical;
+    if canonical == id {
+        return true;
+    }
+    let peer = peers.get_mut(canonical);
+    match &peer.link {
+        Some(link) => peer.copies.ends_inviting(link),
+        None => true,
     }
 }
 

@@ -106,7 +106,8 @@ impl Endpoint {
         let waited = self.poll.idle > 0 && !far;
         let budget = if waited { 1 } else { BUDGET };
         // What is at the head then was looked at once, and is not looked at again.
-        if peer.landing.is_some() {
+        // Nor are further links of a peer so common.
+        if peer.landing.is_some() || peer.canonical != id {
             return 0;
         }
         let Some(link) = &mut peer.link else { return 0 };

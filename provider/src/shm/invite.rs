@@ -19,7 +19,7 @@ use crate::mem::atomic::{Ordering, Words, fence};
 /// Words that an invitation says.
 pub const SAYS: usize = 6;
 
-/// Receiver: shows an invitation in its segment, in the place of the last one, which nobody can take up any more.
+/// Receiver: shows an invitation in its segment, in the place of the last one, which was withdrawn, or whose message is here.
 pub fn show<M: Words>(mine: &M, number: u64, says: [u64; SAYS]) {
     mine.word(INVITATION).store(0, Ordering::Relaxed);
     fence();
@@ -67,9 +67,9 @@ pub fn tell_placed<M: Words>(mine: &M, number: u64) {
     mine.word(PLACED).store(number, Ordering::Release);
 }
 
-/// Receiver: whether the sender's part is there.
+/// Receiver: whether the sender's part is there: it writes one after the other, and may be through with later ones by now.
 pub fn is_placed<M: Words>(theirs: &M, number: u64) -> bool {
-    theirs.word(PLACED).load(Ordering::Acquire) == number
+    theirs.word(PLACED).load(Ordering::Acquire) >= number
 }
 
 #[cfg(all(test, loom))]

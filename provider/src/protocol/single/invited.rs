@@ -10,14 +10,16 @@
 //!         ◀───────────── FIN ──────────────────
 //! ```
 //! * **What is matched is what was invited.** The endpoint invites for a receive before which nothing is posted that a message of this sender's could match, and the sender takes
-//!   nothing up once it has said a message of which the receiver had not heard. Both know the order of messages, so the next one is the one.
+//!   nothing up once it has said a message of which the receiver had not heard. Both know the order of messages, so the next one is the one. Who speaks by two links, which know
+//!   nothing of each other's order, is invited no more ([`Copies::ends_inviting`]).
+//! * One invitation stands at a time, and another takes its place only if it could be withdrawn, or its message is here.
 //! * The sender writes in its call, so nobody waits for it longer than that copy takes; of messages that are longer than [`LONGEST`] it would hold up the caller.
 //! * A receive that is cancelled is withdrawn first; if the sender has taken it up, its message is on the way, and it is too late.
 //! * An invitation that comes too late, or for a message that is better copied by one side, costs both. So they are for peers that have sent such messages of late, pause for ever longer
 //!   where they came too late ([`Inviting`]), and name the size from which on they were seen to pay (`pace.rs`).
 
 use super::means::{Loan, Means};
-use super::receiver::State;
+use super::receiver::{Coming, State};
 use super::{Copies, LEAST_CHUNK, Note, Said, Sharing};
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Placed};
@@ -163,8 +165,11 @@ impl Copies {
         if least > most {
             return;
         }
-        // Nobody can take up the last one any more: its receive is not there, or this one would not be the first.
-        if self.inviting.now.is_some() {
+        // The last one was for nothing, unless its message is on the way: it may stand for an untagged message, or its receive may have had another.
+        if let Some(now) = &self.inviting.now {
+            if !link.withdraw(now.number) {
+                return;
+            }
             self.inviting.hopes -= 1;
         }
         self.inviting.last += 1;
@@ -198,7 +203,20 @@ impl Copies {
 
     /// Whether the peer may be writing a message that it was invited to; it is invited no more.
     pub fn is_being_written(&self, link: &Link) -> bool {
-        self.inviting.last != 0 && !link.withdraw(self.inviting.last) && !link.is_placed(self.inviting.last)
+        let last = self.inviting.last;
+        let unplaced = |coming: &Coming| coming.begun.is_some_and(|begun| !link.is_placed(begun.number));
+        last != 0 && !link.withdraw(last) && !link.is_placed(last) || self.rx.values().any(unplaced)
+    }
+
+    /// What the peer says comes by another link, too, from now on, and what it is invited to by this one need not be its next message: it is invited no more. `false`: the
+    /// message that it was invited to last is on the way, and must come first.
+    pub fn ends_inviting(&mut self, link: &Link) -> bool {
+        self.inviting.on = false;
+        let ended = self.inviting.now.as_ref().is_none_or(|now| link.withdraw(now.number));
+        if ended {
+            self.inviting.now = None;
+        }
+        ended
     }
 
     /// Whether an invitation named memory that is not mapped here, and nobody has looked for it.
@@ -227,6 +245,7 @@ impl Copies {
             return None;
         }
         let loan = loan.clone();
+        self.inviting.unheard = (0, false);
         link.take_up(number).then_some(Taken { number, loan, to })
     }
 

@@ -159,6 +159,59 @@ fn what_is_taken_up_is_not_withdrawn() {
     assert_eq!((b.copies.invited, bytes(to, LEN)), (1, bytes(a.place(0, LEN), LEN)));
 }
 
+/// A receive of another kind, of which nobody could say that it is not the first, does not take the place of one that is taken up.
+#[test]
+fn one_stands_at_a_time() {
+    let (mut a, mut b) = pair(Lent::ToWrite);
+    let to = b.invites(1, LEN);
+    assert!(a.sends(1, LEN) > 0);
+    let other = b.place(2 * LEN, LEN);
+    b.copies.invite(&b.link, (false, 0, u64::MAX), &other, 1);
+    assert!(!b.copies.withdraw(&b.link, &[to]) && b.copies.withdraw(&b.link, &[other]));
+    until_received(&mut a, &mut b, 1);
+    assert_eq!((b.copies.invited, bytes(to, LEN)), (1, bytes(a.place(0, LEN), LEN)));
+    // One that nobody has taken up gives way.
+    let to = b.invites(2, LEN);
+    b.copies.invite(&b.link, (false, 0, u64::MAX), &other, 1);
+    assert!(a.sends(2, LEN) == 0 && b.copies.withdraw(&b.link, &[to]));
+}
+
+/// The sender was through with this message, and is through with the next one, before the receiver came to look.
+#[test]
+fn a_sender_that_is_further() {
+    let (mut a, mut b) = pair(Lent::ToWrite);
+    let to = b.invites(1, LEN);
+    a.sends(1, LEN);
+    let placed = a.mine.word(PLACED).swap(0, Ordering::Relaxed);
+    assert!(b.drain().expect("sound") && b.received.is_empty());
+    let first = bytes(a.place(0, LEN), LEN);
+    // It computes; the next receive is invited, and its message sent.
+    let next = b.place(3 * LEN, LEN);
+    b.posted.resize_with(3, || None);
+    b.posted[2] = Some(want(2, &[next]));
+    b.copies.invite(&b.link, (true, 2, 0), &next, 1);
+    assert!(b.copies.is_being_written(&b.link), "the first one is");
+    b.copies.invite(&b.link, (true, 2, 0), &next, 1);
+    assert!(a.sends(2, LEN) > 0 && a.mine.word(PLACED).load(Ordering::Relaxed) > placed);
+    until_received(&mut a, &mut b, 2);
+    assert_eq!((bytes(to, LEN), bytes(next, LEN)), (first, bytes(a.place(0, LEN), LEN)));
+}
+
+/// Whoever is heard by a second link is invited no more, and that is heard after what is on the way.
+#[test]
+fn a_second_link() {
+    let (mut a, mut b) = pair(Lent::ToWrite);
+    b.invites(1, LEN);
+    a.sends(1, LEN);
+    assert!(!b.copies.ends_inviting(&b.link) && !b.copies.hopes(), "its message comes first");
+    until_received(&mut a, &mut b, 1);
+    assert!(b.copies.invited == 1 && b.copies.ends_inviting(&b.link));
+    let (mut a, mut b) = pair(Lent::ToWrite);
+    b.invites(1, LEN);
+    assert!(b.copies.ends_inviting(&b.link) && !b.copies.hopes());
+    assert_eq!(a.sends(1, LEN), 0);
+}
+
 /// The ring is full: the message will come later, and takes nothing up now.
 #[test]
 fn an_offer_that_finds_no_room_takes_nothing_up() {
