@@ -7,6 +7,7 @@
 //! | `torture.rs` | two processes that change their memory between messages: as root and as an ordinary user, with other allocators, without userfaultfd, without a monitor |
 //! | `during.rs` | memory that is changed while a message out of it is under way, and the next message; with other allocators, without a monitor |
 //! | `into.rs` | the same of memory that a message goes into, and that the sender writes |
+//! | `invited.rs` | memory that the sender writes before it is asked to, if a receive invites it, and receives that are cancelled meanwhile |
 //! | `change.rs` | what is done to memory in both |
 //! | `rights.rs` | whether the peer could write it |
 //! | `filter.rs` | a process without userfaultfd |
@@ -22,6 +23,7 @@ mod during;
 #[allow(dead_code, reason = "the network's tests use the rest")]
 mod filter;
 mod into;
+mod invited;
 mod plain;
 mod rights;
 #[path = "../cache/space.rs"]
