@@ -4,7 +4,7 @@
 //! sender                                        receiver
 //!                                               a receive is posted that this sender's next message must match
 //!   a message that fits: take the invitation up ◀─ invitation [which message | where it goes]
-//!   OFFER, invited ─▶     
+//!   OFFER, invited ─▶
 //!   write what is behind the front              copy the front
 //!   placed ─▶                                   wait for that
 //!         ◀───────────── FIN ──────────────────
@@ -170,7 +170,7 @@ impl Copies {
             if !link.withdraw(now.number) {
                 return;
             }
-            self.inviting.hopes -= 1;
+            self.inviting.hopes = self.inviting.hopes.saturating_sub(1);
         }
         self.inviting.last += 1;
         let number = self.inviting.last;
@@ -302,7 +302,7 @@ impl Copies {
             return Ok(Placed::Whole(total));
         }
         let id = self.open(said, State::Matched)?;
-        self.timed = timed.then_some((id, start));
+        self.timed = Some((id, start)).filter(|_| timed && start != 0);
         let Some(coming) = self.rx.get_mut(&id) else { return Err(Corrupt) };
         coming.begun = Some(begun);
         Ok(Placed::Offered(id))
