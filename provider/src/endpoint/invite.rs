@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::lend::ToPeer;
-use super::peers::{Contact, Peers};
+use super::peers::{Contact, Peer, Peers};
 use super::recv::RecvArgs;
 use crate::matching::PostId;
 use crate::request::RecvReq;
@@ -46,8 +46,8 @@ impl Endpoint {
 /// Whether what peer `id` said may be taken out of its ring: by a second link of somebody who was invited by the first only if no message is on the way there.
 #[inline]
 pub(super) fn may_be_heard(peers: &mut Peers, id: PeerId) -> bool {
-    let canonical = peers.get(id).canonical;
-    if canonical == id {
+    let &Peer { is_alias, canonical, .. } = peers.get(id);
+    if !is_alias {
         return true;
     }
     let peer = peers.get_mut(canonical);

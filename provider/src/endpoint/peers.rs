@@ -76,6 +76,8 @@ pub(super) struct Peer {
     pub lines: SmallVec<[Arc<dyn Line>; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
+    /// That is another one.
+    pub is_alias: bool,
     /// Sends of level Transmit that wait for first contact.
     pub await_contact: Vec<SendReq>,
     /// Sends of level Delivery and the position that acknowledges them, in order.
@@ -127,6 +129,7 @@ impl Peer {
             direct: Direct::default(),
             lines: SmallVec::new(),
             canonical: id,
+            is_alias: false,
             await_contact: Vec::new(),
             await_ack: VecDeque::new(),
             in_busy: false,
@@ -301,7 +304,7 @@ impl Peers {
             return Err(NotTaken::Impostor);
         }
         let id = self.add(name, fragment);
-        self.get_mut(id).canonical = other;
+        self.make_alias(id, other);
         Ok(id)
     }
 
@@ -311,6 +314,11 @@ impl Peers {
         known.is_some_and(|peer| peer.answered && peer.contact == Contact::Greeted)
             && !call.by_contact
             && Name::call_counts(&own.to_bytes(), &call.name.to_bytes())
+    }
+
+    fn make_alias(&mut self, id: PeerId, of: PeerId) {
+        let peer = self.get_mut(id);
+        (peer.canonical, peer.is_alias) = (of, true);
     }
 
     /// Somebody here has named it.
@@ -328,7 +336,7 @@ impl Peers {
         self.list.iter_mut().for_each(|p| p.addr = (u64::MAX, Addr::UNSPEC));
         match self.by_identity.get(&identity).copied() {
             Some(other) if other != id => {
-                self.get_mut(id).canonical = other;
+                self.make_alias(id, other);
                 Some(other)
             }
             Some(_) => None,

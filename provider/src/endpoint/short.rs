@@ -107,7 +107,7 @@ impl Endpoint {
         let budget = if waited { 1 } else { BUDGET };
         // What is at the head then was looked at once, and is not looked at again.
         // Nor are further links of a peer so common.
-        if peer.landing.is_some() || peer.canonical != id {
+        if peer.landing.is_some() || peer.is_alias {
             return 0;
         }
         let Some(link) = &mut peer.link else { return 0 };
