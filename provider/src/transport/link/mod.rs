@@ -8,6 +8,7 @@ mod cell;
 #[cfg(test)]
 mod cells_tests;
 mod head;
+mod invitations;
 
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::engine::Engine;
@@ -15,7 +16,6 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
-use crate::shm::invite;
 use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
 use crate::shm::segment::{self, Parts};
@@ -25,7 +25,6 @@ use crate::sys::wake::Wake;
 use crate::transport::{Bulk, InPlace, Moved};
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
-use crate::wire::invitation::Invitation;
 use cell::CELLED;
 
 pub use cell::Announce;
@@ -524,53 +523,6 @@ impl Link {
     /// Whether the sender has copied all that the receiver has not.
     pub fn sender_copied(&self, share: &Share) -> bool {
         self.inbound.as_ref().is_some_and(|i| share.is_copied(&i.theirs))
-    }
-
-    /// Messages of the peer's that have left the ring so far.
-    pub fn heard(&self) -> u64 {
-        self.heard
-    }
-
-    /// So many more have.
-    #[inline(always)]
-    pub fn count_heard(&mut self, messages: usize) {
-        self.heard += messages as u64;
-    }
-
-    /// Shows the peer where its next message may go; `number` is one more than the last one's.
-    pub fn invite(&self, number: u64, invitation: &Invitation) {
-        invite::show(&self.mine, number, invitation.emit());
-    }
-
-    /// Withdraws that. `false`: a message is on its way there.
-    pub fn withdraw(&self, number: u64) -> bool {
-        self.inbound.as_ref().is_none_or(|i| invite::withdraw(&self.mine, &i.theirs, number))
-    }
-
-    /// What the peer invites the next message to, with its number, unless messages are on their way to it.
-    pub fn invitation(&self) -> Option<(u64, Invitation)> {
-        let (number, says) = invite::look(&self.inbound.as_ref()?.theirs)?;
-        Some((number, Invitation::parse(says))).filter(|(_, invitation)| invitation.heard == self.said)
-    }
-
-    /// Takes an invitation of the peer's up. Whether it still stood.
-    pub fn take_up(&self, number: u64) -> bool {
-        self.inbound.as_ref().is_some_and(|i| invite::take(&self.mine, &i.theirs, number))
-    }
-
-    /// Has taken up nothing after all.
-    pub fn give_back(&self) {
-        invite::give_back(&self.mine);
-    }
-
-    /// Our part of the message that this invitation was taken up for is there.
-    pub fn tell_placed(&self, number: u64) {
-        invite::tell_placed(&self.mine, number);
-    }
-
-    /// Whether the peer's part is.
-    pub fn is_placed(&self, number: u64) -> bool {
-        self.inbound.as_ref().is_some_and(|i| invite::is_placed(&i.theirs, number))
     }
 
     /// Publishes our position and the peer's credit, if it does not know them yet.
