@@ -13,7 +13,8 @@
 //! with D2 (acquire): data sees all that control did.
 //!
 //! In a forked child the lock may be held by a thread that does not exist there: whoever finds it held looks whether this
-//! process is the one that opened the domain, and gives up if not.
+//! process is the one that opened the domain, and gives up if not. Who only reads what has come finds nothing then
+//! ([`DomainCell::reading`]): a child gets the same answers whatever other threads did at the moment of the fork.
 #![expect(unsafe_code)]
 // UNSAFETY: hands out `&mut Domain` from a shared cell.
 
@@ -100,6 +101,15 @@ impl DomainCell {
             rustmx::yield_core();
         }
         Ok(answer)
+    }
+
+    /// A [`turn`](Self::turn) that reads what has come: `nothing`, in a forked child that finds the lock held.
+    #[inline]
+    pub(crate) fn reading<R>(&self, nothing: R, call: impl FnOnce(&mut Domain) -> R) -> Result<R, Error> {
+        match self.turn(call) {
+            Err(Error::Forked) => Ok(nothing),
+            answer => answer,
+        }
     }
 
     /// Sleeps until something may have happened, at most until `deadline`, outside the lock. Called when the caller has found

@@ -172,27 +172,21 @@ unsafe fn set_by(c: *mut fid_cntr, f: impl FnOnce(&Cntr, &mut rustmx::Domain)) -
 
 unsafe extern "C" fn read(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
-    let count = unsafe {
-        with(c, |c, d| {
-            let count = d.cntr_read(c.id);
-            c.source.read.0.store(count, Ordering::Relaxed);
-            count
-        })
-    };
-    count.unwrap_or(0)
+    let Ok(c) = (unsafe { object::<Cntr, _>(c) }) else { return 0 };
+    let last = &c.source.read.0;
+    let count = c.cell.reading(last.load(Ordering::Relaxed), |d| d.cntr_read(c.id)).unwrap_or(0);
+    last.store(count, Ordering::Relaxed);
+    count
 }
 
 unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
-    let errors = unsafe {
-        with(c, |c, d| {
-            let errors = d.cntr_read_err(c.id);
-            c.known_errors.store(errors, Ordering::Relaxed);
-            c.source.read.1.store(errors, Ordering::Relaxed);
-            errors
-        })
-    };
-    errors.unwrap_or(0)
+    let Ok(c) = (unsafe { object::<Cntr, _>(c) }) else { return 0 };
+    let last = &c.source.read.1;
+    let errors = c.cell.reading(last.load(Ordering::Relaxed), |d| d.cntr_read_err(c.id)).unwrap_or(0);
+    c.known_errors.store(errors, Ordering::Relaxed);
+    last.store(errors, Ordering::Relaxed);
+    errors
 }
 
 unsafe extern "C" fn add(c: *mut fid_cntr, value: u64) -> c_int {

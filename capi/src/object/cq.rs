@@ -134,7 +134,7 @@ impl Cq {
     unsafe fn read_some(&self, Room { buf, max, src }: Room) -> Answer<usize> {
         if buf.is_null() || max == 0 {
             // Some clients make progress this way; 0 would end Open MPI (contract 0.13).
-            self.cell.turn(|engine| engine.progress())?;
+            self.cell.reading((), |engine| engine.progress())?;
             return refuse(FI_EAGAIN);
         }
         // SAFETY: as the caller promises, by format.
@@ -168,7 +168,7 @@ impl Cq {
             }
             n += 1;
         };
-        Ok(self.cell.turn(|engine| engine.cq_read(self.id, max, &mut sink))?)
+        Ok(self.cell.reading(CqRead::Empty, |engine| engine.cq_read(self.id, max, &mut sink))?)
     }
 
     /// # Safety
@@ -212,7 +212,7 @@ impl Cq {
         if out.is_null() {
             return refuse(FI_EINVAL);
         }
-        let e = self.cell.data()?.cq_read_error(self.id).ok_or(Errno(FI_EAGAIN))?;
+        let e = self.cell.reading(None, |engine| engine.cq_read_error(self.id))?.ok_or(Errno(FI_EAGAIN))?;
         let mut last = self.last_error.lock();
         last.entry = Some(e);
         if let Some(peer) = &e.peer {

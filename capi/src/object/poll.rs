@@ -90,7 +90,7 @@ impl PollSet {
     fn poll(&self, max: usize, mut found: impl FnMut(usize)) -> Answer<usize> {
         let members = self.members.lock();
         let mut n = 0;
-        self.cell.turn(|engine| {
+        self.cell.reading((), |engine| {
             engine.progress();
             for member in members.iter() {
                 let has = match &member.source {

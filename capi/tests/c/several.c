@@ -355,6 +355,54 @@ static void children(int rank, int sock)
 	close_net(&n);
 }
 
+static void *reads_all_the_time(void *arg)
+{
+	struct shared *s = arg;
+	struct fi_cq_tagged_entry e;
+	while (!s->stop)
+		EXPECT(-FI_EAGAIN, fi_cq_read(s->n->cq, &e, 1));
+	return NULL;
+}
+
+/* What a child gets does not depend on what other threads did at the moment of the fork: they may have been in the domain. */
+static void children_of_many_threads(void)
+{
+	struct net n;
+	struct fid_cntr *counter;
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	open_net(&n, &(struct options){ .caps = FI_TAGGED });
+	EXPECT(0, fi_cntr_open(n.domain, &attr, &counter, NULL));
+	EXPECT(0, fi_cntr_set(counter, 7));
+	while (fi_cntr_read(counter) != 7)
+		;
+	struct shared s = { .n = &n };
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, reads_all_the_time, &s));
+	for (int round = 0; round < 100; round++) {
+		fflush(NULL);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child) {
+			struct fi_cq_tagged_entry e;
+			struct fi_cq_err_entry error = { 0 };
+			alarm(20);
+			EXPECT(-FI_EAGAIN, fi_cq_read(n.cq, &e, 1));
+			EXPECT(-FI_EAGAIN, fi_cq_read(n.cq, NULL, 0));
+			EXPECT(-FI_EAGAIN, fi_cq_readerr(n.cq, &error, 0));
+			EXPECT(7, (ssize_t)fi_cntr_read(counter));
+			EXPECT(0, (ssize_t)fi_cntr_readerr(counter));
+			CHECK(fi_tinject(n.ep, "x", 1, 0, 1) < 0);
+			_exit(0);
+		}
+		int status;
+		CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	s.stop = true;
+	pthread_join(thread, NULL);
+	EXPECT(0, fi_close(&counter->fid));
+	close_net(&n);
+}
+
 static void side(int rank, int sock)
 {
 	endpoints(rank, sock);
@@ -365,6 +413,7 @@ static void side(int rank, int sock)
 	if (rank == 0) {
 		domains();
 		threads();
+		children_of_many_threads();
 	}
 }
 
