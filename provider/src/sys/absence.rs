@@ -4,9 +4,12 @@
 //! process manager, an hour of arithmetic. Its bytes may still be here: put off to the next turn, so that they leave with others; behind a call that the
 //! peer has not answered; or behind a socket without room. An MPI that stands in such a wait while its peer stands in a receive would stand for ever.
 //!
-//! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks every [`TICK`] whether there was a turn meanwhile. If
+//! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks each [`TICK`] whether there was a turn meanwhile. If
 //! there was none, nobody is there, and it takes one itself, under the domain's lock like everybody else. Who calls has turns, and is
-//! only asked, [`DROWSY`] ticks after his last note, whether all is settled; then the thread sleeps until the next note. Who keeps nothing back does not wake it.
+//! only asked, [`DROWSY`] looks after his last note, whether all is settled; then the thread sleeps until the next note. Who keeps nothing back does not wake it.
+//!
+//! *Who does not get a core is not absent*: ranks that outnumber their cores many times all seem to be, all the time, and looking after each of them takes the
+//! cores away from them. So while the thread that notes waits for a core more than it runs, the looks are further apart, up to [`CROWDED`] ticks.
 //!
 //! ```text
 //! note     notes += 1; unwatched? ─▶ begin or wake the thread
@@ -15,8 +18,10 @@
 //! *No note is lost.* N1 `notes += 1` before N2 load of `unwatched`; T1 `unwatched = true` before T2 load of `notes`; all of them sequentially
 //! consistent, so that N2 sees T1 or T2 sees N1.
 
+use super::runqueue::RunQueue;
 use super::thread::quiet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::thread::{Pid, gettid};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::Duration;
@@ -24,10 +29,14 @@ use std::time::Duration;
 /// Between looks. What was put off leaves after two, if nothing else waits for longer. To wake for a look takes some microseconds of a core, and happens only
 /// while things are put off.
 const TICK: Duration = Duration::from_millis(1);
-/// Ticks without a note after which nobody looks until the next one.
+/// Looks without a note after which nobody looks until the next one.
 const DROWSY: u32 = 200;
 /// What turns do not help is looked at more and more seldom, until something else is noted: most ticks between two of these.
 const LONGEST: u32 = 64;
+/// Most ticks between looks while cores are scarce. 64 ranks on two cores wait for 32 slices of theirs.
+const CROWDED: u32 = 32;
+/// Looks after which it is asked again whether cores are scarce, if nobody seemed to be absent.
+const CENSUS: u32 = 16;
 
 /// What a turn for somebody who is not there found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +60,8 @@ pub struct Absence {
     /// Who notes something must call the thread, or begin it.
     unwatched: AtomicBool,
     watcher: OnceLock<Thread>,
+    /// The thread that noted something while nobody looked; its number, or 0.
+    noter: AtomicI32,
     turn: OnceLock<Turn>,
     is_over: AtomicBool,
 }
@@ -62,6 +73,7 @@ impl Default for Absence {
             notes: AtomicU64::new(0),
             unwatched: AtomicBool::new(true),
             watcher: OnceLock::new(),
+            noter: AtomicI32::new(0),
             turn: OnceLock::new(),
             is_over: AtomicBool::new(false),
         }
@@ -96,6 +108,7 @@ impl Absence {
         if self.turn.get().is_none() || !self.unwatched.swap(false, Ordering::SeqCst) {
             return;
         }
+        self.noter.store(gettid().as_raw_nonzero().get(), Ordering::SeqCst);
         match self.watcher.get() {
             Some(thread) => thread.unpark(),
             None => {
@@ -120,10 +133,11 @@ impl Absence {
         let Some(turn) = self.turn.get() else { return };
         let _ = self.watcher.set(std::thread::current());
         let (mut turns, mut noted, mut settled, mut idle, mut pause) = (0, 0, 0, 0, 1);
+        let mut crowd = Crowd::default();
         while !self.is_over.load(Ordering::SeqCst) {
             match pause {
-                1 => park_timeout(TICK),
-                _ => self.doze(noted, TICK * pause),
+                1 => park_timeout(TICK * crowd.ticks),
+                _ => self.doze(noted, TICK * pause.max(crowd.ticks)),
             }
             let (now, notes) = (self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
             idle = if notes == noted { idle + 1 } else { 0 };
@@ -133,6 +147,7 @@ impl Absence {
             }
             // Who polls is asked now and then whether he has settled what he noted: then nobody looks after him any more.
             let away = now == turns && notes == noted || idle > 0 && idle.is_multiple_of(DROWSY);
+            crowd.look(self.noter.load(Ordering::SeqCst), away);
             if notes == settled || !away {
                 (turns, noted, pause) = (now, notes, 1);
                 continue;
@@ -166,6 +181,37 @@ impl Absence {
             park();
         }
         self.unwatched.store(false, Ordering::SeqCst);
+    }
+}
+
+/// How far looks are apart, by how scarce cores are.
+struct Crowd {
+    ticks: u32,
+    /// Since it was asked last.
+    looks: u32,
+    noter: i32,
+    queue: Option<RunQueue>,
+}
+
+impl Default for Crowd {
+    fn default() -> Crowd {
+        Crowd { ticks: 1, looks: 0, noter: 0, queue: None }
+    }
+}
+
+impl Crowd {
+    /// A look at that thread; `away`: it seems to be absent.
+    fn look(&mut self, noter: i32, away: bool) {
+        if self.noter != noter {
+            (self.noter, self.queue) = (noter, Pid::from_raw(noter).map(RunQueue::of));
+        }
+        self.looks += 1;
+        if !away && self.looks < CENSUS {
+            return;
+        }
+        self.looks = 0;
+        let scarce = self.queue.as_mut().is_some_and(RunQueue::is_long);
+        self.ticks = if scarce { (self.ticks * 2).min(CROWDED) } else { (self.ticks / 2).max(1) };
     }
 }
 

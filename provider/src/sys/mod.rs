@@ -20,6 +20,7 @@ pub mod poller;
 pub mod ports;
 pub mod processor;
 pub mod refusal;
+pub mod runqueue;
 pub mod shortage;
 pub mod socket;
 pub mod tcp;
