@@ -150,7 +150,7 @@ fn meet(from: &mut Node, at: &mut Node, to: Addr, out: &mut [u8], into: &mut [u8
 /// To and fro between two endpoints of this process by shared memory, in cells.
 fn records(rounds: u32) {
     const LEN: usize = 1024;
-    let [mut a, mut b] = [(); 2].map(|()| Node::new(Config::on(Processor::Zen), OpFlags::empty()));
+    let [mut a, mut b] = [(); 2].map(|()| Node::new(Config::on(Processor::Zen5), OpFlags::empty()));
     let (to_a, to_b) = (b.av.insert(&a.name()), a.av.insert(&b.name()));
     let (mut out, mut into) = (vec![1; LEN], vec![0; LEN]);
     // First contact: until both have the other's cells.

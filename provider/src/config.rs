@@ -54,23 +54,25 @@ enum Place {
 #[derive(Clone, Copy)]
 struct Defaults {
     usual: u64,
-    zen: u64,
+    zen3: u64,
     zen4: u64,
+    zen5: u64,
 }
 
 impl Defaults {
     fn on(self, processor: Processor) -> u64 {
         match processor {
             Processor::Usual => self.usual,
-            Processor::Zen => self.zen,
+            Processor::Zen3 => self.zen3,
             Processor::Zen4 => self.zen4,
+            Processor::Zen5 => self.zen5,
         }
     }
 }
 
 macro_rules! table {
     (
-        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)? $(, zen4: $zen4:expr)?; )* }
+        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)? $(, zen3: $zen3:expr)? $(, zen4: $zen4:expr)?; )* }
         texts { $( $(#[doc = $text_help:literal])+ $text:ident : $type:ty, $allowed:literal; )* }
     ) => {
         /// The values in force for one process. Numbers have units as in [`PARAMS`].
@@ -98,8 +100,9 @@ macro_rules! table {
             place: Place::Number {
                 defaults: Defaults {
                     usual: $default,
-                    zen: *[$default $(, $zen)?].last().expect("not empty"),
+                    zen3: *[$default $(, $zen)? $(, $zen3)?].last().expect("not empty"),
                     zen4: *[$default $(, $zen)? $(, $zen4)?].last().expect("not empty"),
+                    zen5: *[$default $(, $zen)?].last().expect("not empty"),
                 },
                 min: $min, max: $max, get: |c| c.$field, set: |c, v| c.$field = v,
             },
@@ -134,9 +137,9 @@ table! {
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
-        rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen4: 2;
+        rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen3: 2, zen4: 2;
         /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time (messages below 256 KiB); vectors: by loads and stores of whole lines, where the processor has them (AVX-512), but for rings (messages below 32 KiB).
-        record_copy: Kind::Choice(&["memcpy", "ahead", "vectors"]), 0, 0, 2, zen: 2, zen4: 1;
+        record_copy: Kind::Choice(&["memcpy", "ahead", "vectors"]), 0, 0, 2, zen: 2, zen3: 0, zen4: 1;
         /// Shortest payload in common memory that is announced before it is there, if its message is no longer than 64 KiB: its reader finds out where it belongs meanwhile, and copies behind its writer. Only what is behind open rings is that memory, and takes 32 KiB at a time: more means never.
         announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, zen: 16 << 10, zen4: 8 << 10;
         /// Most pieces in which such a payload comes, of 4 KiB or more each: after each of them its reader is told.
@@ -146,7 +149,7 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20, zen3: 2 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do. Unless it is set, it is corrected by what both are seen to take (FI_RUSTMX_ADAPT).
@@ -471,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_is_not_usable_leaves_the_processors_default() {
-        let mut c = Config::on(Processor::Zen);
+        let mut c = Config::on(Processor::Zen5);
         let default = c.syscall_min;
         assert_ne!(default, Config::default().syscall_min);
         let why = param("syscall_min").parse_into(&mut c, "much").expect_err("no number");

@@ -6,13 +6,15 @@ pub enum Processor {
     /// Those of Intel, for which most was measured, and all for which nothing was.
     #[default]
     Usual,
-    /// Those of AMD from Zen 3 on, but for Zen 4.
-    Zen,
+    /// Those of AMD's Zen 3.
+    Zen3,
     /// Those of AMD's Zen 4.
     Zen4,
+    /// Those of AMD's Zen 5, and of what comes after it.
+    Zen5,
 }
 
 impl Processor {
     /// All that are told apart.
-    pub const ALL: [Processor; 3] = [Processor::Usual, Processor::Zen, Processor::Zen4];
+    pub const ALL: [Processor; 4] = [Processor::Usual, Processor::Zen3, Processor::Zen4, Processor::Zen5];
 }

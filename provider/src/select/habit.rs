@@ -151,7 +151,7 @@ mod tests {
         // Of Zen 4: time stamps around the copy, near, and 55 ns for what the two readings of a clock take of it.
         let zen4 = [(8192, 165, 290), (16384, 355, 465)];
         for (processor, spare, rows) in
-            [(Processor::Usual, 2, &intel[..]), (Processor::Zen, 1, &amd), (Processor::Zen4, 1, &zen4)]
+            [(Processor::Usual, 2, &intel[..]), (Processor::Zen5, 1, &amd), (Processor::Zen4, 1, &zen4)]
         {
             let pace = Config::on(processor).cached_pace;
             for &(bytes, quick, slow) in rows {

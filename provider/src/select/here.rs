@@ -17,8 +17,8 @@ struct Line {
 }
 
 /// The machines on which the shipped sizes were found (`docs/adr/0016-profile.md`): the geometric mean of sources that are reused and of ones that
-/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of AMD where cores share a level 3 cache; of Zen 5 the kernel's copies
-/// and mapping were not measured for this, and have Zen 4's lines.
+/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of AMD where cores share a level 3 cache; of Zen 3 and 5 the kernel's
+/// copies and mapping were not measured for this, and have Zen 4's lines.
 fn shipped(way: Way, processor: Processor) -> Line {
     let (start, byte) = match (processor, way) {
         (Processor::Usual, Way::Inline) => (400.0, 1.0),
@@ -29,10 +29,12 @@ fn shipped(way: Way, processor: Processor) -> Line {
         (Processor::Usual, Way::Mapped | Way::MappedAlone) => (1_500.0, 0.066),
         (Processor::Usual, Way::MappedShared) => (2_000.0, 0.029),
         (_, Way::Inline) => (160.0, 0.3),
-        (Processor::Zen, Way::Eager) => (200.0, 0.035),
-        (Processor::Zen, Way::Stream) => (500.0, 0.023),
+        (Processor::Zen3, Way::Eager) => (530.0, 0.057),
+        (Processor::Zen3, Way::Stream) => (750.0, 0.06),
         (Processor::Zen4, Way::Eager) => (270.0, 0.056),
         (Processor::Zen4, Way::Stream) => (700.0, 0.034),
+        (Processor::Zen5, Way::Eager) => (200.0, 0.035),
+        (Processor::Zen5, Way::Stream) => (500.0, 0.023),
         (_, Way::Syscall | Way::Alone) => (2_100.0, 0.077),
         (_, Way::Shared) => (2_500.0, 0.044),
         (_, Way::Mapped | Way::MappedAlone) => (450.0, 0.025),
