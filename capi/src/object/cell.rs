@@ -13,8 +13,8 @@
 //! with D2 (acquire): data sees all that control did.
 //!
 //! In a forked child the lock may be held by a thread that does not exist there: whoever finds it held looks whether this
-//! process is the one that opened the domain, and gives up if not. Who only reads what has come finds nothing then
-//! ([`DomainCell::reading`]): a child gets the same answers whatever other threads did at the moment of the fork.
+//! process is the one that opened the domain, and gives up if not. Who only reads what has come, of a queue, a counter or a
+//! poll set, finds nothing then ([`DomainCell::reading`]), as in a child of whose parent no other thread was here.
 #![expect(unsafe_code)]
 // UNSAFETY: hands out `&mut Domain` from a shared cell.
 

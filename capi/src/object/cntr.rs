@@ -174,19 +174,26 @@ unsafe extern "C" fn read(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
     let Ok(c) = (unsafe { object::<Cntr, _>(c) }) else { return 0 };
     let last = &c.source.read.0;
-    let count = c.cell.reading(last.load(Ordering::Relaxed), |d| d.cntr_read(c.id)).unwrap_or(0);
-    last.store(count, Ordering::Relaxed);
-    count
+    // Kept under the domain's lock: who sets the counter does so, too.
+    let read = |d: &mut rustmx::Domain| {
+        let count = d.cntr_read(c.id);
+        last.store(count, Ordering::Relaxed);
+        count
+    };
+    c.cell.reading(last.load(Ordering::Relaxed), read).unwrap_or(0)
 }
 
 unsafe extern "C" fn readerr(c: *mut fid_cntr) -> u64 {
     // SAFETY: fi_cntr(3): a live counter.
     let Ok(c) = (unsafe { object::<Cntr, _>(c) }) else { return 0 };
     let last = &c.source.read.1;
-    let errors = c.cell.reading(last.load(Ordering::Relaxed), |d| d.cntr_read_err(c.id)).unwrap_or(0);
-    c.known_errors.store(errors, Ordering::Relaxed);
-    last.store(errors, Ordering::Relaxed);
-    errors
+    let read = |d: &mut rustmx::Domain| {
+        let errors = d.cntr_read_err(c.id);
+        c.known_errors.store(errors, Ordering::Relaxed);
+        last.store(errors, Ordering::Relaxed);
+        errors
+    };
+    c.cell.reading(last.load(Ordering::Relaxed), read).unwrap_or(0)
 }
 
 unsafe extern "C" fn add(c: *mut fid_cntr, value: u64) -> c_int {

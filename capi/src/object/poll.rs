@@ -88,10 +88,11 @@ impl PollSet {
 
     /// The contexts of those that have something, after progress.
     fn poll(&self, max: usize, mut found: impl FnMut(usize)) -> Answer<usize> {
-        let members = self.members.lock();
         let mut n = 0;
         self.cell.reading((), |engine| {
             engine.progress();
+            // Inside the domain's lock: a child of a fork that finds that one held gives up, where this one would never be let go.
+            let members = self.members.lock();
             for member in members.iter() {
                 let has = match &member.source {
                     Source::Cq(cq) => !engine.cq_is_empty(cq.id),
@@ -110,7 +111,8 @@ impl PollSet {
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: libfabric passes the fid of a live poll set.
     let answer = unsafe { object::<PollSet, _>(fid) }.and_then(|set| {
-        if !set.members.lock().is_empty() {
+        // Held: somebody polls or adds, or did at the moment of the fork that made this process.
+        if !set.members.try_lock().is_some_and(|members| members.is_empty()) {
             return refuse(FI_EBUSY);
         }
         // SAFETY: it is empty, and the client gives the handle up (fi_close(3)).

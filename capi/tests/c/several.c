@@ -355,12 +355,21 @@ static void children(int rank, int sock)
 	close_net(&n);
 }
 
+struct reader {
+	struct net *n;
+	struct fid_poll *set;
+	volatile bool stop;
+};
+
 static void *reads_all_the_time(void *arg)
 {
-	struct shared *s = arg;
+	struct reader *r = arg;
 	struct fi_cq_tagged_entry e;
-	while (!s->stop)
-		EXPECT(-FI_EAGAIN, fi_cq_read(s->n->cq, &e, 1));
+	void *context;
+	while (!r->stop) {
+		EXPECT(-FI_EAGAIN, fi_cq_read(r->n->cq, &e, 1));
+		EXPECT(0, fi_poll(r->set, &context, 1));
+	}
 	return NULL;
 }
 
@@ -375,9 +384,12 @@ static void children_of_many_threads(void)
 	EXPECT(0, fi_cntr_set(counter, 7));
 	while (fi_cntr_read(counter) != 7)
 		;
-	struct shared s = { .n = &n };
+	struct fi_poll_attr poll_attr = { 0 };
+	struct reader r = { .n = &n };
 	pthread_t thread;
-	CHECK(!pthread_create(&thread, NULL, reads_all_the_time, &s));
+	EXPECT(0, fi_poll_open(n.domain, &poll_attr, &r.set));
+	EXPECT(0, fi_poll_add(r.set, &n.cq->fid, 0));
+	CHECK(!pthread_create(&thread, NULL, reads_all_the_time, &r));
 	for (int round = 0; round < 100; round++) {
 		fflush(NULL);
 		pid_t child = fork();
@@ -385,7 +397,9 @@ static void children_of_many_threads(void)
 		if (!child) {
 			struct fi_cq_tagged_entry e;
 			struct fi_cq_err_entry error = { 0 };
+			void *context;
 			alarm(20);
+			EXPECT(0, fi_poll(r.set, &context, 1));
 			EXPECT(-FI_EAGAIN, fi_cq_read(n.cq, &e, 1));
 			EXPECT(-FI_EAGAIN, fi_cq_read(n.cq, NULL, 0));
 			EXPECT(-FI_EAGAIN, fi_cq_readerr(n.cq, &error, 0));
@@ -397,8 +411,10 @@ static void children_of_many_threads(void)
 		int status;
 		CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
 	}
-	s.stop = true;
+	r.stop = true;
 	pthread_join(thread, NULL);
+	EXPECT(0, fi_poll_del(r.set, &n.cq->fid, 0));
+	EXPECT(0, fi_close(&r.set->fid));
 	EXPECT(0, fi_close(&counter->fid));
 	close_net(&n);
 }

@@ -17,8 +17,8 @@ struct Line {
 }
 
 /// The machines on which the shipped sizes were found (`docs/adr/0016-profile.md`): the geometric mean of sources that are reused and of ones that
-/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of AMD where cores share a level 3 cache; of Zen 3 and 5 the kernel's
-/// copies and mapping were not measured for this, and have Zen 4's lines.
+/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of AMD where cores share a level 3 cache; mapping was not measured
+/// for this on Zen 3 and 5, nor the kernel's copies on Zen 5: these have Zen 4's lines.
 fn shipped(way: Way, processor: Processor) -> Line {
     let (start, byte) = match (processor, way) {
         (Processor::Usual, Way::Inline) => (400.0, 1.0),
@@ -35,6 +35,8 @@ fn shipped(way: Way, processor: Processor) -> Line {
         (Processor::Zen4, Way::Stream) => (700.0, 0.034),
         (Processor::Zen5, Way::Eager) => (200.0, 0.035),
         (Processor::Zen5, Way::Stream) => (500.0, 0.023),
+        (Processor::Zen3, Way::Syscall | Way::Alone) => (2_000.0, 0.12),
+        (Processor::Zen3, Way::Shared) => (3_500.0, 0.067),
         (_, Way::Syscall | Way::Alone) => (2_100.0, 0.077),
         (_, Way::Shared) => (2_500.0, 0.044),
         (_, Way::Mapped | Way::MappedAlone) => (450.0, 0.025),

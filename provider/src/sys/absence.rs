@@ -143,7 +143,7 @@ impl Absence {
             idle = if notes == noted { idle + 1 } else { 0 };
             if notes == settled && idle >= DROWSY {
                 self.sleep(notes);
-                (idle, pause) = (0, 1);
+                (idle, pause, crowd) = (0, 1, Crowd::default());
             }
             // Who polls is asked now and then whether he has settled what he noted: then nobody looks after him any more.
             let away = now == turns && notes == noted || idle > 0 && idle.is_multiple_of(DROWSY);
@@ -210,8 +210,17 @@ impl Crowd {
             return;
         }
         self.looks = 0;
-        let scarce = self.queue.as_mut().is_some_and(RunQueue::is_long);
-        self.ticks = if scarce { (self.ticks * 2).min(CROWDED) } else { (self.ticks / 2).max(1) };
+        let long = self.queue.as_mut().map_or(Some(false), RunQueue::is_long);
+        self.ticks = paced(self.ticks, long);
+    }
+}
+
+/// Ticks to the next look after so many, if the thread waits for cores longer than it runs, does not, or that is not known yet.
+fn paced(ticks: u32, long: Option<bool>) -> u32 {
+    match long {
+        Some(true) => (ticks * 2).min(CROWDED),
+        Some(false) => (ticks / 2).max(1),
+        None => ticks,
     }
 }
 
@@ -279,6 +288,26 @@ mod tests {
         absence.note();
         wait_for(|| turns.load(SeqCst) as u128 > found);
         absence.end();
+    }
+
+    #[test]
+    fn looks_are_further_apart_while_cores_are_scarce() {
+        let scarce: Vec<_> = std::iter::successors(Some(1), |&ticks| Some(paced(ticks, Some(true)))).take(8).collect();
+        assert_eq!(scarce, [1, 2, 4, 8, 16, 32, 32, 32]);
+        let again: Vec<_> = std::iter::successors(Some(32), |&ticks| Some(paced(ticks, Some(false)))).take(8).collect();
+        assert_eq!(again, [32, 16, 8, 4, 2, 1, 1, 1]);
+        assert_eq!(paced(8, None), 8);
+    }
+
+    #[test]
+    fn who_does_not_seem_absent_is_asked_seldom() {
+        let (mut crowd, own) = (Crowd { ticks: 32, ..Crowd::default() }, 0);
+        (1..CENSUS).for_each(|_| crowd.look(own, false));
+        assert_eq!(crowd.ticks, 32);
+        crowd.look(own, false);
+        assert_eq!(crowd.ticks, 16, "nobody noted anything: nobody waits");
+        crowd.look(own, true);
+        assert_eq!(crowd.ticks, 8);
     }
 
     #[test]
