@@ -91,8 +91,8 @@ impl PollSet {
         let mut n = 0;
         self.cell.reading((), |engine| {
             engine.progress();
-            // Inside the domain's lock: a child of a fork that finds that one held gives up, where this one would never be let go.
-            let members = self.members.lock();
+            // Held: somebody adds or removes one at the moment, or did when this process was forked, and then nobody lets go: the next call may find more.
+            let Some(members) = self.members.try_lock() else { return };
             for member in members.iter() {
                 let has = match &member.source {
                     Source::Cq(cq) => !engine.cq_is_empty(cq.id),
