@@ -25,10 +25,13 @@ failures=()
 export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
+# What a later build could take over is worth nothing to a clean clone, whose builds are the first and last. A tree that has
+# such things goes on with them: the other way is another build of everything.
+[ -n "$(ls "$CARGO_TARGET_DIR/debug/incremental" 2>/dev/null)" ] || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts test network build heap loom miri asan tsan benches aarch64 budget cli papers mpi suites netlab)
+all_steps=(setup fmt clippy floors scripts build test network loom miri asan tsan benches aarch64 budget cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -37,10 +40,9 @@ describe() {
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
     scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, ci/compare-tcp.py, mpi-tests/papers and the laboratory's relay" ;;
-    test) echo "cargo test of the workspace; through real libfabric too (capi/tests)" ;;
+    test) echo "cargo test of the workspace; through real libfabric too (capi/tests), and programs on the heap as it is shipped" ;;
     network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
     build) echo "what is shipped: the provider, the heap, the command" ;;
-    heap) echo "the preloadable heap: its book, and C and other programs on it, as it is shipped" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
@@ -79,11 +81,14 @@ step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
 step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 ci/tcp_goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
-# Always these packages, also for some of their tests: with other features of their dependencies for one of them, cargo would
-# compile the engine and its tests again.
-tests() { cargo test --workspace --exclude rustmx-heap "$@"; }
+# Always the whole workspace, also for some of its tests: with other features of their dependencies for one package, cargo
+# would compile the engine and its tests again.
+tests() { cargo test --workspace "$@"; }
 
-step_test() { tests --no-fail-fast; }
+# The heap is tested as it is shipped.
+step_test() {
+  release && RUSTMX_HEAP_LIBRARY=$CARGO_TARGET_DIR/release/librustmx_heap.so tests --no-fail-fast
+}
 
 # What those tests ask of shared memory alone they leave out.
 step_network() {
@@ -103,13 +108,10 @@ release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli; }
 
 step_build() { release; }
 
-step_heap() {
-  release &&
-    RUSTMX_HEAP_LIBRARY=$CARGO_TARGET_DIR/release/librustmx_heap.so cargo test -p rustmx-heap --no-fail-fast
-}
-
 step_loom() {
-  RUSTFLAGS="--cfg loom" cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
+  # Optimized across packages it takes longer to compile than it runs.
+  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="--cfg loom" \
+    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
 }
 
 # The first installed toolchain of which a command works.
@@ -147,8 +149,8 @@ sanitized() {
   library=$(rustc "+$toolchain" --print sysroot)/lib/rustlib/$host/lib
   compgen -G "$library/librustc*_rt.$name.a" >/dev/null ||
     skip "$toolchain has no runtime of $name" || return
-  # An own target directory, and less debug information: half the time to compile. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
-  PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only RUSTFLAGS="$flags" \
+  # An own target directory. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
+  PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 RUSTFLAGS="$flags" \
     cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" "$@"
 }
 
