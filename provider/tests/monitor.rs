@@ -1,6 +1,7 @@
 //! The thread that reads what happens to watched memory (`cache/monitor.rs`) allocates nothing and takes no lock that a thread of the application can
 //! hold: whoever unmaps memory waits for it, perhaps with the allocator's lock in its hands. So this program has an allocator with one lock for all,
-//! which says who came; one thread unmaps while it holds that lock, and another one allocates and watches meanwhile.
+//! which says who came; one thread unmaps while it holds that lock, and another one allocates and watches meanwhile. To begin the monitor's thread does
+//! allocate: in another copy of this program it comes late to that.
 
 #![expect(unsafe_code)]
 // UNSAFETY: an allocator.
@@ -17,7 +18,8 @@ use rustmx::cache::exports::{BUDGET, Exports};
 use space::{PAGE, Space};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 /// Who called, by the kernel's numbers of threads, and how often; nobody: 0.
 type Callers = [(i32, u64); 64];
@@ -25,9 +27,20 @@ type Callers = [(i32, u64); 64];
 /// That of the C library behind a lock.
 struct Locked(Mutex<Callers>);
 
+/// The only thread that comes to the allocator at once; 0: all do.
+static PROMPT: AtomicI32 = AtomicI32::new(0);
+const LATE: Duration = Duration::from_millis(200);
+
+fn own_number() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
 impl Locked {
     fn call<R>(&self, act: impl FnOnce() -> R) -> R {
-        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let me = own_number();
+        if ![0, me].contains(&PROMPT.load(Ordering::Relaxed)) {
+            std::thread::sleep(LATE);
+        }
         let mut callers = self.0.lock().expect("nobody panics with it");
         if let Some(place) = callers.iter_mut().find(|(thread, _)| [0, me].contains(thread)) {
             *place = (me, place.1 + 1);
@@ -65,12 +78,32 @@ static ALLOCATOR: Locked = Locked(Mutex::new([(0, 0); 64]));
 const ROUNDS: usize = 2000;
 const PAGES: usize = 16;
 
-/// Not a test of its own: what the copy of this program does.
+/// Not a test of its own: what the copies of this program do.
 #[test]
 fn role() {
-    if process::role().is_none() {
-        return;
+    match process::role().as_deref() {
+        None => {}
+        Some([word]) if word == "begins" => begins(),
+        Some(_) => alone(),
     }
+}
+
+/// The first watch, and at once the first change.
+fn begins() {
+    let mut exports = Exports::new(BUDGET, Oversight::Tireless);
+    let file = space::memfd(true);
+    PROMPT.store(own_number(), Ordering::Relaxed);
+    watched(&mut exports, 0, &file);
+    {
+        let _held = ALLOCATOR.0.lock().expect("as above");
+        space::unmap(Space::address(0), PAGES);
+    }
+    PROMPT.store(0, Ordering::Relaxed);
+    assert!(ALLOCATOR.calls_of(monitor()) > 0, "it did not come to the allocator, so this cannot fail");
+    process::say("over");
+}
+
+fn alone() {
     let mut exports = Exports::new(BUDGET, Oversight::Tireless);
     // Once, so that its thread has begun, for which it allocates.
     watched(&mut exports, 0, &space::memfd(true));
@@ -121,6 +154,14 @@ fn monitor() -> i32 {
         |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|n| n == "rustmx-monitor\n");
     let task = tasks.into_iter().find(named).expect("the monitor runs");
     task.file_name().to_string_lossy().parse().expect("a number")
+}
+
+#[test]
+fn nothing_is_watched_before_the_monitor_has_begun() {
+    let mut copy = process::copy("role", "begins");
+    let status = copy.ended_within(60);
+    assert!(status.success(), "{status}");
+    assert_eq!(copy.heard_last().as_deref(), Some("over"));
 }
 
 /// In a process of its own: one that waits for ever can tell nobody.

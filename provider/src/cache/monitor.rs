@@ -1,6 +1,7 @@
 //! The one thread of the process that reads what happened to watched memory, and what all caches share around it.
 //!
 //! The thread allocates nothing and takes no lock: whoever unmaps memory, perhaps with the allocator's lock in its hands, waits for it.
+//! To begin it does allocate (its stack's guard, what the standard library keeps of a thread), so nothing is watched before it has begun.
 //! It is started for the first watch and never ends: a userfaultfd that is closed here may be open in a child, and events that
 //! nobody reads would stop every thread that unmaps.
 
@@ -11,7 +12,8 @@ use crate::sys::userfault::{Batch, Change, Userfault};
 use crate::sys::{fork, thread};
 use core::ops::Range;
 use parking_lot::Mutex;
-use std::sync::OnceLock;
+use std::sync::{Condvar, Mutex as Flag, OnceLock, PoisonError};
+use std::time::Duration;
 
 type Board = &'static [AtomicU64];
 
@@ -19,6 +21,9 @@ type Board = &'static [AtomicU64];
 const WATCHES: usize = 2048;
 /// Each can make three mappings of one; what is left is the program's.
 const SHARE_OF_MAPPINGS: usize = 32;
+/// How long whoever asks for the thread first waits until it has begun. It may need a lock that this very caller holds (the loader's, in a library's
+/// constructor); then nothing is watched until it has it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// See above.
 pub struct Monitor {
@@ -27,6 +32,9 @@ pub struct Monitor {
     watched: Mutex<Watched>,
     /// Whether the thread runs, once somebody has asked for it.
     runs: OnceLock<Result<(), String>>,
+    /// Whether it has begun; of the standard library, whose waiting does not allocate.
+    begun: Flag<bool>,
+    bell: Condvar,
 }
 
 /// What is watched, and up to which change that is true. Locked by threads that watch and unwatch, never by the monitor's.
@@ -41,7 +49,8 @@ fn open() -> Result<Monitor, String> {
     let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|s| s.trim().parse().ok());
     let limit = WATCHES.min(mappings.unwrap_or(usize::MAX) / SHARE_OF_MAPPINGS);
     let watched = Mutex::new(Watched { watches: Watches::new(limit), seen: 2 });
-    Ok(Monitor { fault, news: News::new(words), watched, runs: OnceLock::new() })
+    let (begun, bell) = (Flag::new(false), Condvar::new());
+    Ok(Monitor { fault, news: News::new(words), watched, runs: OnceLock::new(), begun, bell })
 }
 
 const CHILD: &str = "this process is a child, by fork, of the one that uses rustmx";
@@ -81,12 +90,22 @@ impl Monitor {
     }
 
     fn runs(&'static self) -> bool {
-        let start =
-            || thread::quiet("rustmx-monitor", move || run(self)).map_err(|e| format!("its thread cannot be started: {e}"));
-        self.runs.get_or_init(start).is_ok()
+        let start = || {
+            thread::quiet("rustmx-monitor", move || run(self)).map_err(|e| format!("its thread cannot be started: {e}"))?;
+            let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = self.bell.wait_timeout_while(begun, PATIENCE, |begun| !*begun);
+            Ok(())
+        };
+        self.runs.get_or_init(start).is_ok() && *self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches whole pages. `None`: they cannot be watched, there are too many, or changes are just coming in.
+    /// The thread needs nobody's lock from here on.
+    fn begins(&self) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    /// Watches whole pages. `None`: they cannot be watched, there are too many, changes are just coming in, or the thread has not begun.
     pub fn watch(&'static self, range: Range<usize>) -> Option<Watch> {
         if self.is_elsewhere() || !self.runs() {
             return None;
@@ -149,6 +168,7 @@ impl Monitor {
 /// The thread.
 fn run(monitor: &'static Monitor) {
     let (mut teller, mut batch) = (Teller::new(monitor.news.clone()), Batch::default());
+    monitor.begins();
     loop {
         monitor.fault.wait();
         teller.doubt();
