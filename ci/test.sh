@@ -109,7 +109,7 @@ release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli; }
 step_build() { release; }
 
 step_loom() {
-  # Optimized across packages it takes longer to compile than it runs.
+  # Not optimized across packages: even so it takes as long to compile as to run.
   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="--cfg loom" \
     cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
 }
