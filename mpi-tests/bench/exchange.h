@@ -28,6 +28,7 @@ struct exchange {
     int window;   /* messages of a turn of stream and both_ways */
     int fresh;    /* each message is rewritten before it is sent */
     int check;    /* and compared after it came (check implies fresh) */
+    size_t offset; /* bytes from the beginning of a page to that of a buffer */
     unsigned char *out, *in;
     MPI_Request *requests; /* twice the window */
 };
@@ -49,19 +50,21 @@ static inline void die(const char *program, const char *text) {
 static inline size_t slots(const struct exchange *x) { return (size_t)(x->fresh ? x->window : 1); }
 
 static inline void open_exchange(struct exchange *x, size_t longest) {
-    size_t room = slots(x) * longest + 1;
-    /* Huge alignment would flatter one transport; a page is what programs usually get. */
+    size_t room = x->offset + slots(x) * longest + 1;
+    /* Huge alignment would flatter one transport; what programs usually get is a page, or 16 bytes behind one (long blocks of malloc). */
     if (posix_memalign((void **)&x->out, PAGE, room) != 0 || posix_memalign((void **)&x->in, PAGE, room) != 0)
         die(x->program, "no memory");
     x->requests = malloc(sizeof *x->requests * 2 * (size_t)x->window);
     if (x->requests == NULL) die(x->program, "no memory");
     memset(x->out, UNTOUCHED, room);
     memset(x->in, 0, room);
+    x->out += x->offset;
+    x->in += x->offset;
 }
 
 static inline void close_exchange(struct exchange *x) {
-    free(x->out);
-    free(x->in);
+    free(x->out - x->offset);
+    free(x->in - x->offset);
     free(x->requests);
 }
 

@@ -1,7 +1,7 @@
 /* Latency, bandwidth and message rate between ranks 0 and 1, swept over message sizes.
  *
  *   sweep [--min BYTES] [--max BYTES] [--window N] [--iters-scale F]
- *         [--rate] [--no-bandwidth] [--fresh] [--json]
+ *         [--rate] [--no-bandwidth] [--fresh] [--offset BYTES] [--json]
  *
  *   latency    half the round trip of a ping-pong
  *   bandwidth  the sender keeps a window of messages (64) under way, the receiver answers each
@@ -11,6 +11,8 @@
  *              message is in a cache of the receiver or mapped from before; the time for that is
  *              measured and taken off. In windows, every message has a buffer of its own and the
  *              whole window is rewritten while the clock stands.
+ *   --offset BYTES  buffers begin so many bytes behind the beginning of a page: 16 is where long
+ *              blocks of glibc's malloc begin (0 unless told)
  *   --iters-scale F  F times as many iterations (0.2: a quick look)
  *   --json     one JSON object for each size: size, latency_us, latency_min_us, bandwidth_mbs
  *              (10^6 bytes per second), bandwidth_max_mbs, or rate_mps, rate_max_mps
@@ -29,13 +31,13 @@
 static const double batch_seconds = 0.02; /* at --iters-scale 1 */
 
 struct options {
-    size_t min, max;
+    size_t min, max, offset;
     int window, rate, bandwidth, fresh, json;
     double scale;
 };
 
 static int rank;
-static struct options opt = {1, 0, 64, 0, 1, 0, 0, 1.0};
+static struct options opt = {1, 0, 0, 64, 0, 1, 0, 0, 1.0};
 
 static void parse(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
@@ -46,12 +48,13 @@ static void parse(int argc, char **argv) {
         else if (strcmp(name, "--no-bandwidth") == 0) opt.bandwidth = 0;
         else if (strcmp(name, "--min") == 0) opt.min = strtoull(value, NULL, 0), i++;
         else if (strcmp(name, "--max") == 0) opt.max = strtoull(value, NULL, 0), i++;
+        else if (strcmp(name, "--offset") == 0) opt.offset = strtoull(value, NULL, 0), i++;
         else if (strcmp(name, "--window") == 0) opt.window = atoi(value), i++;
         else if (strcmp(name, "--iters-scale") == 0) opt.scale = atof(value), i++;
         else die("sweep", "unknown argument (see the head of sweep.c)");
     }
     if (opt.max == 0) opt.max = opt.rate ? 1024 : 4 << 20;
-    if (opt.min == 0 || opt.max < opt.min || opt.window < 1 || opt.scale <= 0)
+    if (opt.min == 0 || opt.max < opt.min || opt.offset >= PAGE || opt.window < 1 || opt.scale <= 0)
         die("sweep", "bad value of an argument");
 }
 
@@ -99,7 +102,8 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != 2) die("sweep", "needs exactly two ranks");
     parse(argc, argv);
-    struct exchange x = {.program = "sweep", .peer = 1 - rank, .first = rank == 0, .window = opt.window, .fresh = opt.fresh};
+    struct exchange x = {.program = "sweep", .peer = 1 - rank, .first = rank == 0, .window = opt.window, .fresh = opt.fresh,
+                         .offset = opt.offset};
     open_exchange(&x, opt.max);
     sweep(&x);
     close_exchange(&x);

@@ -139,7 +139,7 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         let engines = all["engines"].as_array().expect("engines");
         engines.iter().find(|e| e["engine"] == name).unwrap_or_else(|| panic!("no {name}: {engines:?}")).clone()
     };
-    assert_eq!(all["engines"].as_array().map(Vec::len), Some(4));
+    assert_eq!(all["engines"].as_array().map(Vec::len), Some(5));
     assert!(["streaming stores", "helper thread"].iter().all(|name| engine(&all, name)["on"] == false), "{}", all["engines"]);
     // That one depends on the processor.
     for (value, name, on) in [

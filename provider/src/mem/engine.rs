@@ -14,10 +14,12 @@
 #![expect(unsafe_code)]
 // UNSAFETY: raw copies, some of them by instructions that Rust has only as intrinsics.
 
+use super::aliased;
+
 /// A way to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// `memcpy`.
+    /// `memcpy`, and our own loop where that is slow ([`aliased`]).
     #[default]
     Plain,
     /// With lines asked for ahead, where the machine can do that (x86-64 with AVX) and the copy is long enough, else plain. For what is in another core's cache.
@@ -94,7 +96,7 @@ impl Engine {
     pub unsafe fn copy(self, src: *const u8, dst: *mut u8, n: usize) {
         match self {
             // SAFETY: our contract is the same.
-            Engine::Plain => unsafe { core::ptr::copy_nonoverlapping(src, dst, n) },
+            Engine::Plain => unsafe { aliased::copy(src, dst, n) },
             // SAFETY: as above.
             Engine::Ahead => unsafe { read_ahead(src, dst, n) },
             // SAFETY: as above.

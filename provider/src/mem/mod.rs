@@ -1,6 +1,8 @@
 //! Memory: what a peer may write ([`shared`]), what the application owns ([`user`]), and every
-//! payload copy between the two, also past the caches ([`engine`]). The upper floors copy through safe calls only.
+//! payload copy between the two, also past the caches ([`engine`]) and where `memcpy` stumbles ([`aliased`]). The upper floors copy through safe calls only.
 
+#[cfg(not(loom))]
+pub mod aliased;
 pub mod atomic;
 #[cfg(not(loom))]
 pub mod engine;

@@ -8,6 +8,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: turns a mapping into atomics and raw copies.
 
+use super::aliased;
 use super::atomic::Words;
 use super::engine::{AHEAD, AHEAD_FROM, Engine};
 use super::user::{self, UserSeg};
@@ -123,7 +124,7 @@ impl SharedMem {
     pub fn fill_bytes(&self, offset: usize, bytes: &[u8]) {
         assert!(self.writable);
         // SAFETY: `at` checked the range; the mapping is writable; private bytes do not overlap our segments.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
+        unsafe { aliased::copy(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
     }
 
     /// Copies `len` bytes at `offset` to application memory (`iov` from `skip` on). Returns the bytes that fitted.
@@ -168,13 +169,13 @@ impl SharedMem {
     /// Copies the bytes at `offset` to private memory.
     pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) {
         // SAFETY: `at` checked the range; private memory does not overlap our segments.
-        unsafe { core::ptr::copy_nonoverlapping(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { aliased::copy(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// The same into memory that need not be initialised before. All of it is afterwards.
     pub fn read_into(&self, offset: usize, room: &mut [MaybeUninit<u8>]) {
         // SAFETY: as above.
-        unsafe { core::ptr::copy_nonoverlapping(self.at(offset, room.len()), room.as_mut_ptr().cast(), room.len()) };
+        unsafe { aliased::copy(self.at(offset, room.len()), room.as_mut_ptr().cast(), room.len()) };
     }
 
     /// Appends `len` bytes at `offset` to `out`.
@@ -183,7 +184,7 @@ impl SharedMem {
         let from = self.at(offset, len);
         // SAFETY: `at` checked the source; `reserve` made room for len bytes after out.len(), which the copy initialises.
         unsafe {
-            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), len);
+            aliased::copy(from, out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
         }
     }

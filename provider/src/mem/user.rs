@@ -5,6 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: raw application pointers are stored and copied through here and nowhere else.
 
+use super::aliased;
 use super::engine::Engine;
 use core::ops::Deref;
 
@@ -200,7 +201,7 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, n: usize) {
                 d.write_unaligned(a);
                 dst.add(n - 32).cast::<[u128; 2]>().write_unaligned(b);
             }
-            _ => core::ptr::copy_nonoverlapping(src, dst, n),
+            _ => aliased::copy(src, dst, n),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! and why, for people.
 
 use crate::config::Config;
+use crate::mem::aliased;
 use crate::mem::engine::Engine;
 
 /// Bytes of the shortest message in mapped memory that `FI_RUSTMX_COPY=streaming` copies past the caches: shorter ones lie in the nearest cache.
@@ -50,7 +51,7 @@ pub struct EngineUse {
 const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
 
 /// All of them. `room`: as of [`help_from`]; `None`: that depends on the job.
-pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 4] {
+pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 5] {
     let record = |engine: Engine, set: u64, (on, missing): (&'static str, &'static str)| match config.record_copy {
         _ if records_by(config) == engine => (Some(engine.from()), on),
         now if now == set => (None, missing),
@@ -94,7 +95,18 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 4] {
         _ => (true, "FI_RUSTMX_COPY_THREAD=always"),
     };
     let from = on.then(|| help_from(config, room.unwrap_or(true)));
-    [ahead, vectors, streaming, EngineUse { name: "helper thread", from, why }]
+    let helper = EngineUse { name: "helper thread", from, why };
+    let (from, why) = match aliased::trips() {
+        true => (
+            Some(aliased::FROM),
+            "where bytes end up 1 to 31 bytes further in their page than they lay: this processor's rep movsb, which memcpy and the kernel use, is slow there",
+        ),
+        false => (
+            None,
+            "this processor's rep movsb was not found slow where bytes end up a little further in their page than they lay",
+        ),
+    };
+    [ahead, vectors, streaming, helper, EngineUse { name: "aliased copies", from, why }]
 }
 
 #[cfg(test)]
@@ -105,7 +117,8 @@ mod tests {
     fn each_engine_is_told_as_it_is_used() {
         let told = |config: &Config, room| uses(config, room).map(|e| (e.from, e.why));
         let plain = Config::default();
-        let [ahead, vectors, stores, helper] = told(&plain, None);
+        let [ahead, vectors, stores, helper, aliased] = told(&plain, None);
+        assert_eq!(aliased.0.is_some(), aliased::trips(), "{}", aliased.1);
         assert!([ahead, vectors].iter().all(|one| one.0.is_none() && one.1.contains("RECORD_COPY=memcpy")));
         for (set, has, missing) in [(1, Engine::asks_ahead(), "no AVX"), (2, Engine::has_vectors(), "no AVX-512")] {
             let config = Config { record_copy: set, ..Config::default() };
@@ -120,7 +133,7 @@ mod tests {
             for thread in 0..=2 {
                 for room in [false, true] {
                     let config = Config { copy, copy_thread: thread, ..Config::default() };
-                    let [.., stores, helper] = told(&config, Some(room));
+                    let [.., stores, helper, _] = told(&config, Some(room));
                     let want = |from: usize| (from != usize::MAX).then_some(from);
                     assert_eq!(
                         (stores.0, helper.0),
@@ -130,7 +143,7 @@ mod tests {
             }
         }
         let never = Config { copy: 2, copy_thread: 2, lend: 2, cma: 1, ..Config::default() };
-        let [.., stores, helper] = told(&never, Some(true));
+        let [.., stores, helper, _] = told(&never, Some(true));
         assert!(stores.0.is_none() && stores.1.contains("LEND=never") && helper.0.is_none() && helper.1.contains("CMA=never"));
         // The kernel still copies: there is something to help with.
         assert!(told(&Config { cma: 0, ..never }, Some(true))[3].0.is_some());

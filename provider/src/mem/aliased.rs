@@ -1,0 +1,175 @@
+//! Copies that `memcpy` makes twenty times too slowly (*page aliasing*).
+//!
+//! glibc leaves copies of some KiB to `rep movsb`. On AMD's Zen 3 and 4 that instruction goes byte by byte where what is written lies 1 to 31 bytes further in its page
+//! than what is read: 15 µs for 32 KiB, and else 0.8 (glibc bug 30994 tells of such distances, too). It is no rare case. A long block of `malloc` begins 16 bytes behind
+//! a page, what peers put into common memory at a page. So here is a loop for it, which is as quick as `rep movsb` is else, and an answer to the question whether this
+//! machine needs it: each process tries it once, which takes 20 µs at most.
+//!
+//! The kernel copies by the same instruction where processors say that it is good (FSRM), out of and into other processes, too: [`super::remote`] asks here.
+#![expect(unsafe_code)]
+// UNSAFETY: a raw copy by loads and stores of vectors, which Rust has only as intrinsics, and one by an instruction that it has not at all.
+
+/// Bytes of the shortest copy for which it matters: glibc makes shorter ones by itself.
+pub const FROM: usize = 2 << 10;
+
+/// Where addresses are alike that differ by a multiple of it.
+const PAGE: usize = 4096;
+
+/// The first distance within a page that is no trouble again.
+const CLEAR: usize = 32;
+
+/// Whether what is written begins a little further in its page than what is read.
+#[inline]
+fn is_aliased(from: usize, to: usize) -> bool {
+    to.wrapping_sub(from).wrapping_sub(1) % PAGE < CLEAR - 1
+}
+
+/// Whether `rep movsb` is slow for such a copy, here.
+#[inline]
+pub fn is_slow(from: usize, to: usize, n: usize) -> bool {
+    n >= FROM && is_aliased(from, to) && trips()
+}
+
+/// Whether this machine's `rep movsb` is slow for aliased copies: tried once.
+pub fn trips() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        static TRIPS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *TRIPS.get_or_init(|| std::arch::is_x86_feature_detected!("avx") && tried())
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// How many times as long it takes for the two to differ by more than a disturbance, the best of [`TRIALS`] each: 3 and 25 have been seen.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const TELLING: u32 = 5;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const TRIALS: usize = 5;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn tried() -> bool {
+    let mut pages = [0u8; 3 * PAGE];
+    let mut best = [std::time::Duration::MAX; 2];
+    for _ in 0..TRIALS {
+        for (further, best) in [16, 64].into_iter().zip(&mut best) {
+            let start = std::time::Instant::now();
+            let (from, to) = pages.split_at_mut(PAGE);
+            // SAFETY: a page of bytes each, both inside the array, in halves of it that do not overlap.
+            unsafe { by_instruction(from.as_ptr(), to[further..].as_mut_ptr(), PAGE) };
+            *best = start.elapsed().min(*best);
+        }
+    }
+    std::hint::black_box(&pages);
+    best[0] > best[1] * TELLING
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn by_instruction(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: reads n bytes from src on and writes them from dst on, which are valid for that by our contract; the direction flag is clear, as the System V ABI has it.
+    unsafe {
+        core::arch::asm!("rep movsb", inout("rsi") src => _, inout("rdi") dst => _, inout("rcx") n => _, options(nostack, preserves_flags));
+    }
+}
+
+/// `memcpy`, but quick also where that would be slow.
+///
+/// # Safety
+/// As `copy_nonoverlapping`: `src..src+n` must be valid for reads, `dst..dst+n` for writes, and the two must not overlap.
+#[inline]
+pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if n >= FROM && is_aliased(src.addr(), dst.addr()) && trips() {
+        // SAFETY: our contract is the same, there are enough bytes, and there is AVX where it [trips].
+        unsafe { by_blocks(src, dst, n) };
+        return;
+    }
+    // SAFETY: our contract is the same.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+}
+
+/// By loads of 256 bytes and then stores of as many, which lie on their natural boundaries: stores that do not cost a third more here.
+///
+/// # Safety
+/// As `copy_nonoverlapping`; `n` is at least 32, and the processor must have AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+#[inline(never)]
+unsafe fn by_blocks(src: *const u8, dst: *mut u8, n: usize) {
+    use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
+    const VECTOR: usize = size_of::<__m256i>();
+    const BLOCK: usize = 8 * VECTOR;
+    let head = dst.align_offset(VECTOR).min(n);
+    let end = head + (n - head) / BLOCK * BLOCK;
+    // SAFETY: the first vector is inside, as n is at least that long; blocks lie between head and end, which is at most n; so all is inside src..src+n and dst..dst+n, which do not
+    // overlap (our contract). `dst + head` is a multiple of a vector's bytes, and so is each store's address after it, or there is no block; loads need no alignment. The caller has seen that there is AVX.
+    unsafe {
+        _mm256_storeu_si256(dst.cast(), _mm256_loadu_si256(src.cast()));
+        for at in (head..end).step_by(BLOCK) {
+            let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
+            let block = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| _mm256_loadu_si256(from.add(i)));
+            for (i, vector) in block.into_iter().enumerate() {
+                _mm256_store_si256(to.add(i), vector);
+            }
+        }
+        core::ptr::copy_nonoverlapping(src.add(end), dst.add(end), n - end);
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn distances_that_are_trouble() {
+        let page = 7 * PAGE;
+        for (from, to, trouble) in [
+            (page, page, false),
+            (page, page + 1, true),
+            (page, page + 16, true),
+            (page + 16, 3 * PAGE, false),
+            (page, 3 * PAGE + 31, true),
+            (page, 3 * PAGE + 32, false),
+            (page + PAGE - 8, 3 * PAGE + 8, true),
+            (page + PAGE - 8, 3 * PAGE + 24, false),
+            (usize::MAX, 0, true),
+        ] {
+            assert_eq!(is_aliased(from, to), trouble, "{from:#x} to {to:#x}");
+        }
+        assert!(!is_slow(0, 16, FROM - 1), "short");
+    }
+
+    proptest! {
+        /// Any length from a vector's on, any alignment of either side: the bytes that are meant, and no others.
+        #[test]
+        fn copies_what_memcpy_copies(from in 0usize..70, to in 0usize..70, n in prop_oneof![32usize..300, 2000usize..20_000]) {
+            let source: Vec<u8> = (0..from + n).map(|i| (i * 7 + i / 251) as u8).collect();
+            let mut got = vec![0xeeu8; to + n + 70];
+            let mut want = got.clone();
+            want[to..to + n].copy_from_slice(&source[from..]);
+            let mut same = got.clone();
+            // SAFETY: inside two separate vectors.
+            unsafe { copy(source.as_ptr().add(from), same.as_mut_ptr().add(to), n) };
+            prop_assert_eq!(&same, &want);
+            if std::arch::is_x86_feature_detected!("avx") {
+                // SAFETY: as above; at least 32 bytes, and there is AVX.
+                unsafe { by_blocks(source.as_ptr().add(from), got.as_mut_ptr().add(to), n) };
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+
+    /// The instruction that is tried copies at all.
+    #[test]
+    fn the_instruction_copies() {
+        let source: Vec<u8> = (0..PAGE).map(|i| (i * 7) as u8).collect();
+        let mut got = vec![0; PAGE + 1];
+        // SAFETY: inside two separate vectors.
+        unsafe { by_instruction(source.as_ptr(), got.as_mut_ptr(), PAGE) };
+        assert_eq!((&got[..PAGE], got[PAGE]), (&source[..], 0));
+        assert_eq!(trips(), trips());
+    }
+}
