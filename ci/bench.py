@@ -24,17 +24,17 @@ PROGRAMS = ("sweep", "rate", "allreduce", "reused", "fresh", "compare")
 ACROSS = "all"  # the unit of stacks of different MPIs
 
 
-def run(name, program, scale, longest):
-    """One run of one program: its JSON lines, or None and the reason. Long messages: of up to so many bytes."""
+def run(name, program, options):
+    """One run of one program: its JSON lines, or None and the reason."""
     mpi = STACKS[name][0]
     if program in wanted.METRICS:
-        sizes = ["--min", "1024", "--max", str(longest)]
-        sweep = over.preloading(name, [str(OUT / mpi / "sweep"), "--json", *sizes, "--iters-scale", str(scale / 2)])
+        sizes = ["--min", "1024", "--max", str(options.max), "--offset", str(options.offset)]
+        sweep = over.preloading(name, [str(OUT / mpi / "sweep"), "--json", *sizes, "--iters-scale", str(options.scale / 2)])
         command, ranks = [*PIN, *sweep, *(["--fresh"] if program == "fresh" else [])], 2
     elif program == "allreduce":
-        command, ranks = [str(OUT / mpi / "allreduce"), "--seconds", str(max(scale, 0.2))], 8
+        command, ranks = [str(OUT / mpi / "allreduce"), "--seconds", str(max(options.scale, 0.2))], 8
     else:
-        command, ranks = [*PIN, str(OUT / mpi / "sweep"), "--json", "--iters-scale", str(scale)], 2
+        command, ranks = [*PIN, str(OUT / mpi / "sweep"), "--json", "--iters-scale", str(options.scale)], 2
         command += ["--rate"] if program == "rate" else []
     text, _, why = over.run(name, command, ranks)
     return (None, why) if why else (over.objects(text), None)
@@ -126,7 +126,7 @@ def measure(stacks, programs, options):
                 continue
             this, hands = [], [limits(True)["handover_ns"]]
             for name in [s for s in members(stacks, mpi) if (s, program) not in results.failures]:
-                points, why = run(name, program, options.scale, options.max)
+                points, why = run(name, program, options)
                 hands.append(limits(True)["handover_ns"])
                 if why:
                     results.failures[name, program] = why
@@ -265,7 +265,7 @@ def record(results, options, goals, asked, stacks):
         for metric, by_stack in results.samples.items()
     }
     return over.machine() | {
-        "scale": options.scale, "longest": options.max, "units": {m: u for m, (_, u, _) in METRICS.items()},
+        "scale": options.scale, "longest": options.max, "offset": options.offset, "units": {m: u for m, (_, u, _) in METRICS.items()},
         "stacks": {name: STACKS[name][3] for name in stacks}, "handovers": results.handovers, "limits": results.limits,
         "results": summary, "goals": goals, "long_messages": asked, "failures": {f"{n} {p}": w for (n, p), w in results.failures.items()},
     }
@@ -303,12 +303,15 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--max", type=size, default=4 << 20)
+    parser.add_argument("--offset", type=size, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.rounds < 1:
         misused("--rounds needs a number above 0")
     if not 1 << 20 <= options.max <= 32 << 20:
         misused("--max needs a size from 1m to 32m")
+    if not 0 <= options.offset < 4096:
+        misused("--offset needs a number of bytes below 4096")
     options.scale = 0.2 if options.quick else 1
     if options.quick and options.rounds == 5:
         options.rounds = 2

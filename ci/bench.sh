@@ -11,6 +11,8 @@
 #                  reused, fresh, compare)
 #   --max SIZE     longest message of reused and fresh, 1m to 32m (default 4m; 32m needs 8 GiB of memory and a minute
 #                  more each round)
+#   --offset BYTES buffers of reused and fresh begin so many bytes behind a page (default 0; 16 is where long blocks of
+#                  glibc's malloc begin; plain loops always take whole pages)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables
 #   --help
