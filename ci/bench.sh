@@ -12,7 +12,8 @@
 #   --max SIZE     longest message of reused and fresh, 1m to 32m (default 4m; 32m needs 8 GiB of memory and a minute
 #                  more each round)
 #   --offset BYTES buffers of reused and fresh begin so many bytes behind a page (default 0; 16 is where long blocks of
-#                  glibc's malloc begin; plain loops always take whole pages)
+#                  glibc's malloc begin; goals for these, and plain loops, are of whole pages, and are
+#                  not judged then)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables
 #   --help

@@ -140,6 +140,7 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         engines.iter().find(|e| e["engine"] == name).unwrap_or_else(|| panic!("no {name}: {engines:?}")).clone()
     };
     assert_eq!(all["engines"].as_array().map(Vec::len), Some(5));
+    assert_eq!(engine(&all, "aliased copies")["on"], rustmx::mem::aliased::trips(), "{}", all["engines"]);
     assert!(["streaming stores", "helper thread"].iter().all(|name| engine(&all, name)["on"] == false), "{}", all["engines"]);
     // That one depends on the processor.
     for (value, name, on) in [

@@ -1,11 +1,12 @@
 //! Copies that `memcpy` makes twenty times too slowly (*page aliasing*).
 //!
-//! glibc leaves copies of some KiB to `rep movsb`. On AMD's Zen 3 and 4 that instruction goes byte by byte where what is written lies 1 to 31 bytes further in its page
-//! than what is read: 15 µs for 32 KiB, and else 0.8 (glibc bug 30994 tells of such distances, too). It is no rare case. A long block of `malloc` begins 16 bytes behind
-//! a page, what peers put into common memory at a page. So here is a loop for it, which is as quick as `rep movsb` is else, and an answer to the question whether this
-//! machine needs it: each process tries it once, which takes 20 µs at most.
+//! glibc leaves copies of some KiB to `rep movsb`. On AMD's Zen 3 that instruction goes byte by byte where what is written lies 1 to 31 bytes further in its page
+//! than what is read: 15 µs for 32 KiB, and else 0.8 (of Zen 4 glibc bug 30994 tells something like it). It is no rare case. A long block of `malloc` begins 16 bytes behind
+//! a page, what peers put into common memory at a page. So here is a loop for it, which is as quick as `rep movsb` is else (and as `memcpy` where that does not use it any more, from some
+//! MiB on), and an answer to the question whether this machine needs it: each process tries it once, which takes some 25 µs.
 //!
-//! The kernel copies by the same instruction where processors say that it is good (FSRM), out of and into other processes, too: [`super::remote`] asks here.
+//! The kernel copies by the same instruction where processors say that it is good (FSRM), out of and into other processes, too: [`super::remote`] asks here, and takes it for
+//! granted that what is slow is used there.
 #![expect(unsafe_code)]
 // UNSAFETY: a raw copy by loads and stores of vectors, which Rust has only as intrinsics, and one by an instruction that it has not at all.
 
@@ -32,6 +33,10 @@ pub fn is_slow(from: usize, to: usize, n: usize) -> bool {
 
 /// Whether this machine's `rep movsb` is slow for aliased copies: tried once.
 pub fn trips() -> bool {
+    #[cfg(test)]
+    if let Some(so) = told::told() {
+        return so;
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         static TRIPS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
@@ -41,11 +46,31 @@ pub fn trips() -> bool {
     false
 }
 
-/// How many times as long it takes for the two to differ by more than a disturbance, the best of [`TRIALS`] each: 3 and 25 have been seen.
+/// What a thread is told of its machine, by tests.
+#[cfg(test)]
+pub mod told {
+    use std::cell::Cell;
+
+    thread_local!(static TOLD: Cell<Option<bool>> = const { Cell::new(None) });
+
+    pub(super) fn told() -> Option<bool> {
+        TOLD.get()
+    }
+
+    /// It trips, or does not; `None`: as it is. True only where there is AVX.
+    pub fn tell(so: Option<bool>) {
+        TOLD.set(so);
+    }
+}
+
+/// How many times as long it takes for the two to differ by more than a disturbance, the best of [`TRIALS`] each: some 20 times has been seen.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const TELLING: u32 = 5;
+const TELLING: u32 = 4;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const TRIALS: usize = 5;
+const TRIALS: usize = 3;
+/// Copies of a trial: a clock may take a microsecond itself.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const COPIES: usize = 4;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn tried() -> bool {
@@ -55,8 +80,10 @@ fn tried() -> bool {
         for (further, best) in [16, 64].into_iter().zip(&mut best) {
             let start = std::time::Instant::now();
             let (from, to) = pages.split_at_mut(PAGE);
-            // SAFETY: a page of bytes each, both inside the array, in halves of it that do not overlap.
-            unsafe { by_instruction(from.as_ptr(), to[further..].as_mut_ptr(), PAGE) };
+            for _ in 0..COPIES {
+                // SAFETY: a page of bytes each, both inside the array, in parts of it that do not overlap.
+                unsafe { by_instruction(from.as_ptr(), to[further..][..PAGE].as_mut_ptr(), PAGE) };
+            }
             *best = start.elapsed().min(*best);
         }
     }
@@ -90,6 +117,10 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
 }
 
+/// What the loop has copied on this thread, for tests.
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+thread_local!(static BY_LOOP: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
 /// By loads of 256 bytes and then stores of as many, which lie on their natural boundaries: stores that do not cost a third more here.
 ///
 /// # Safety
@@ -99,6 +130,8 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
 #[inline(never)]
 unsafe fn by_blocks(src: *const u8, dst: *mut u8, n: usize) {
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
+    #[cfg(test)]
+    BY_LOOP.set(BY_LOOP.get() + 1);
     const VECTOR: usize = size_of::<__m256i>();
     const BLOCK: usize = 8 * VECTOR;
     let head = dst.align_offset(VECTOR).min(n);
@@ -170,6 +203,35 @@ mod tests {
         // SAFETY: inside two separate vectors.
         unsafe { by_instruction(source.as_ptr(), got.as_mut_ptr(), PAGE) };
         assert_eq!((&got[..PAGE], got[PAGE]), (&source[..], 0));
-        assert_eq!(trips(), trips());
+    }
+
+    /// What is slow here goes by the loop, and nothing else does.
+    #[test]
+    fn the_loop_is_for_what_is_slow() {
+        if !std::arch::is_x86_feature_detected!("avx") {
+            return;
+        }
+        let (source, mut got) = (vec![7u8; 3 * PAGE], vec![0u8; 3 * PAGE]);
+        // The first bytes of a page of each.
+        let from = source.as_ptr().align_offset(PAGE);
+        let to = got.as_ptr().align_offset(PAGE);
+        for (trips, further, n, by_loop) in [
+            (true, 16, FROM, true),
+            (true, 31, PAGE, true),
+            (true, 16, FROM - 1, false),
+            (true, 32, PAGE, false),
+            (true, 0, PAGE, false),
+            (false, 16, PAGE, false),
+        ] {
+            told::tell(Some(trips));
+            let before = BY_LOOP.get();
+            got.fill(0);
+            // SAFETY: inside two separate vectors of three pages: less than a page to the first page's beginning, and less than a page and a half from there.
+            unsafe { copy(source.as_ptr().add(from), got.as_mut_ptr().add(to + further), n) };
+            told::tell(None);
+            assert_eq!(BY_LOOP.get() - before, usize::from(by_loop), "{trips} {further} {n}");
+            assert!(got[to + further..][..n].iter().all(|byte| *byte == 7), "{trips} {further} {n}");
+            assert_eq!(got.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 7 * n);
+        }
     }
 }

@@ -135,7 +135,7 @@ unsafe fn read_ahead(src: *const u8, dst: *mut u8, n: usize) {
         return;
     }
     // SAFETY: our contract is the same.
-    unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+    unsafe { aliased::copy(src, dst, n) };
 }
 
 /// # Safety
@@ -182,7 +182,7 @@ unsafe fn by_vectors(src: *const u8, dst: *mut u8, n: usize) {
         return;
     }
     // SAFETY: our contract is the same.
-    unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
+    unsafe { aliased::copy(src, dst, n) };
 }
 
 /// # Safety
