@@ -107,9 +107,23 @@ unsafe fn by_instruction(src: *const u8, dst: *mut u8, n: usize) {
 /// As `copy_nonoverlapping`: `src..src+n` must be valid for reads, `dst..dst+n` for writes, and the two must not overlap.
 #[inline]
 pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
+    match n {
+        // SAFETY: our contract is the same.
+        FROM.. => unsafe { copy_long(src, dst, n) },
+        // SAFETY: as above.
+        _ => unsafe { core::ptr::copy_nonoverlapping(src, dst, n) },
+    }
+}
+
+/// The same of so many bytes that a call is nothing beside them: shorter copies do not pay for the question.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_long(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= FROM && is_aliased(src.addr(), dst.addr()) && trips() {
-        // SAFETY: our contract is the same, there are enough bytes, and there is AVX where it [trips].
+    if is_slow(src.addr(), dst.addr(), n) {
+        // SAFETY: our contract is the same, there are enough bytes for a vector, and there is AVX where it [trips].
         unsafe { by_blocks(src, dst, n) };
         return;
     }
@@ -117,7 +131,7 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     unsafe { core::ptr::copy_nonoverlapping(src, dst, n) };
 }
 
-/// What the loop has copied on this thread, for tests.
+// What the loop has copied on this thread, for tests.
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 thread_local!(static BY_LOOP: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
 

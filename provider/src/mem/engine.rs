@@ -72,11 +72,11 @@ impl Engine {
         if total < below { self } else { Engine::Plain }
     }
 
-    /// Bytes of the shortest copy that is another one than `memcpy`.
+    /// Bytes of the shortest copy that may be another one than `memcpy`.
     #[inline]
     pub fn from(self) -> usize {
         match self {
-            Engine::Plain => usize::MAX,
+            Engine::Plain => aliased::FROM,
             Engine::Ahead => AHEAD_FROM,
             Engine::Vectors => VECTORS_FROM,
             Engine::Streaming => 0,

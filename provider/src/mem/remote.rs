@@ -9,6 +9,7 @@
 // UNSAFETY: hands raw application buffers to the kernel.
 
 use super::aliased;
+use super::engine::Engine;
 use super::user::{self, UserSeg, window};
 use core::mem::MaybeUninit;
 
@@ -179,14 +180,14 @@ impl Detour {
     fn take(&mut self, here: &[UserSeg], there: libc::iovec) {
         let stop = self.instead_of(there);
         // SAFETY: `stop` is a part of ours of that length, and no application memory.
-        unsafe { user::gather(here, 0, stop.iov_len, stop.iov_base.cast()) };
+        unsafe { user::gather_by(Engine::Plain, here, 0, stop.iov_len, stop.iov_base.cast()) };
     }
 
     /// Brings `n` of them to where they belong here.
     fn bring(&mut self, here: &[UserSeg], there: libc::iovec, n: usize) {
         let stop = self.instead_of(there);
         // SAFETY: `stop` is a part of ours that is at least that long, of which the kernel has filled `n`, and no application memory.
-        unsafe { user::scatter(here, 0, n.min(stop.iov_len), stop.iov_base.cast()) };
+        unsafe { user::scatter_by(Engine::Plain, here, 0, n.min(stop.iov_len), stop.iov_base.cast()) };
     }
 }
 

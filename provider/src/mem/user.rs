@@ -5,7 +5,6 @@
 #![expect(unsafe_code)]
 // UNSAFETY: raw application pointers are stored and copied through here and nowhere else.
 
-use super::aliased;
 use super::engine::Engine;
 use core::ops::Deref;
 
@@ -201,12 +200,12 @@ unsafe fn copy_bytes(src: *const u8, dst: *mut u8, n: usize) {
                 d.write_unaligned(a);
                 dst.add(n - 32).cast::<[u128; 2]>().write_unaligned(b);
             }
-            _ => aliased::copy(src, dst, n),
+            _ => core::ptr::copy_nonoverlapping(src, dst, n),
         }
     }
 }
 
-/// Gathers `len` bytes of `iov`, from `skip` on, to `dst`. Returns the bytes copied.
+/// Gathers `len` bytes of `iov`, from `skip` on, to `dst`: a few; many go [by an engine](gather_by). Returns the bytes copied.
 ///
 /// # Safety
 /// `dst..dst+len` must be valid for writes and not overlap the application's memory.
@@ -218,7 +217,7 @@ pub unsafe fn gather(iov: &[UserSeg], skip: usize, len: usize, dst: *mut u8) -> 
     })
 }
 
-/// Scatters `len` bytes from `src` over `iov`, from `skip` on. Returns the bytes copied.
+/// Scatters `len` bytes from `src` over `iov`, from `skip` on: a few; many go [by an engine](scatter_by). Returns the bytes copied.
 ///
 /// # Safety
 /// `src..src+len` must be valid for reads and not overlap the application's memory.
@@ -255,7 +254,7 @@ pub unsafe fn scatter_by(engine: Engine, iov: &[UserSeg], skip: usize, len: usiz
 /// Scatters private bytes over `iov` from `skip` on; what does not fit is left out. Returns the bytes copied.
 pub fn scatter_bytes(iov: &[UserSeg], skip: usize, src: &[u8]) -> usize {
     // SAFETY: `src` is a live slice; engine-private memory never overlaps what the application lent us.
-    unsafe { scatter(iov, skip, src.len(), src.as_ptr()) }
+    unsafe { scatter_by(Engine::Plain, iov, skip, src.len(), src.as_ptr()) }
 }
 
 /// Gathers `len` bytes of `iov` from `skip` on, at the end of `out`.
@@ -263,7 +262,7 @@ pub fn gather_into(iov: &[UserSeg], skip: usize, len: usize, out: &mut Vec<u8>) 
     let start = out.len();
     out.resize(start + len, 0);
     // SAFETY: `out` holds `len` bytes after `start`; engine-private memory never overlaps application memory.
-    let n = unsafe { gather(iov, skip, len, out.as_mut_ptr().add(start)) };
+    let n = unsafe { gather_by(Engine::Plain, iov, skip, len, out.as_mut_ptr().add(start)) };
     out.truncate(start + n);
 }
 

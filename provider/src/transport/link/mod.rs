@@ -286,7 +286,7 @@ impl Link {
         if !draft.bytes.is_empty() {
             self.ring.fill_bytes(at, draft.bytes);
         } else if draft.len != 0 {
-            self.ring.fill(at, draft.iov, draft.skip, draft.len);
+            self.ring.fill_by(Engine::Plain, at, draft.iov, draft.skip, draft.len);
         }
         let position = self.publish(need, draft.header());
         if need > 1 {
