@@ -99,6 +99,7 @@ step_network() {
       tests --no-fail-fast --test pair --test memory &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always tests --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=uring tests --no-fail-fast --test pair &&
+    RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=pages tests --no-fail-fast --test pair --test memory &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=always FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=uring FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair
 }

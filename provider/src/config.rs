@@ -197,7 +197,7 @@ table! {
         /// Connections by which long messages go to a peer on another host: auto: more than one where that was measured to be quicker; 1: one.
         tcp_lanes: Kind::Choice(&["auto", "1", "2", "3", "4", "5", "6", "7", "8"]), 0, 0, 8;
         /// Whether long messages to other hosts leave without a copy by the kernel (MSG_ZEROCOPY, io_uring): auto: to peers for which that was seen to take less of the sender's time; always: by MSG_ZEROCOPY, wherever the kernel takes them so; uring: out of registered buffers where messages come out of the same memory again, else as always. Both are for tests.
-        tcp_zerocopy: Kind::Choice(&["auto", "always", "never", "uring"]), 0, 0, 3;
+        tcp_zerocopy: Kind::Choice(&["auto", "always", "never", "uring", "pages"]), 0, 0, 4;
         /// Whether jobs begin with what earlier ones found out about the links to other hosts (by how many connections long messages go, whether without a copy), and keep what they find: auto: they do, in `links.toml` beside the profile, unless that is off; never: each connection finds out by itself.
         learn: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// How long a peer's host may give no sign of life before what waits for the peer fails; one that only computes gives signs.

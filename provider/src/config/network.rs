@@ -92,6 +92,8 @@ pub enum ZeroCopy {
     Never,
     /// Out of registered buffers wherever it comes out of the same memory again; else as `Always`.
     Uring,
+    /// As pages that the receiver reads, wherever that is possible.
+    Pages,
 }
 
 impl ZeroCopy {
@@ -101,6 +103,7 @@ impl ZeroCopy {
             0 => ZeroCopy::Auto,
             1 => ZeroCopy::Always,
             3 => ZeroCopy::Uring,
+            4 => ZeroCopy::Pages,
             _ => ZeroCopy::Never,
         }
     }

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod membarrier;
 pub mod memfd;
 pub mod own_file;
+pub mod pages;
 pub mod ping;
 pub mod poller;
 pub mod ports;

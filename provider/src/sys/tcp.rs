@@ -53,6 +53,12 @@ pub fn is_hung_up(fd: &OwnedFd) -> bool {
     rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && fds[0].revents().intersects(ended)
 }
 
+/// Whether the other side has broken the connection off, and not only said its last word. (What waits on the error queue, like a notice of `MSG_ZEROCOPY`, is no such thing.)
+pub fn is_reset(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
 /// Whether a connection that was begun is there; an error if it failed.
 pub fn connected(fd: &OwnedFd) -> Result<bool, Errno> {
     let mut fds = [PollFd::new(fd, PollFlags::OUT)];
@@ -177,7 +183,7 @@ impl Piece<'_> {
         }
     }
 
-    fn slice(&self) -> libc::iovec {
+    pub(super) fn slice(&self) -> libc::iovec {
         match self {
             Piece::Own(mem, at, len) => libc::iovec { iov_base: mem.pointer(*at, *len).cast(), iov_len: *len },
             Piece::User(seg) => libc::iovec { iov_base: seg.address() as *mut _, iov_len: seg.len() },

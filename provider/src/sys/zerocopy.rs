@@ -48,7 +48,7 @@ pub(super) fn kernel() -> Option<(u32, u32)> {
 }
 
 /// Whether this kernel keeps the pages as they are whoever forks.
-fn is_sound() -> bool {
+pub fn is_sound() -> bool {
     kernel().is_some_and(|version| version >= SOUND)
 }
 

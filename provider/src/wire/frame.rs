@@ -1,12 +1,12 @@
 //! Frames: what stands on a TCP connection between the hello and the end. A head of 32 bytes, and a body.
 //!
 //! ```text
-//!  0  1  kind       1 records · 2 payload · 3 news · 4 goodbye · 5 lanes
-//!  1  1  zero
+//!  0  1  kind       1 records · 2 payload · 3 news · 4 goodbye · 5 lanes · 6 read
+//!  1  1  loans      payload: 1 if it is lent, plus 2 if the sender wants to hear soon what of all that he lent has been read; else 0
 //!  2  2  "rm"
 //!  4  4  length     bytes of the body: records whole lines of a ring, payload at least one; else 0
 //!  8  4  consumed   lines of the other direction's ring that were read
-//! 12  4  id         payload: of the message; records: position of the first line; lanes: how many connections
+//! 12  4  id         payload: of the message; records: position of the first line; lanes: how many connections; read: how many frames
 //! 16  8  credit     payload bytes, since the start, that the other side may send unmatched
 //! 24  8  offset     payload: where in the message it belongs; lanes: the word that they are known by
 //! ```
@@ -28,7 +28,7 @@ const CHECK: u16 = u16::from_le_bytes(*b"rm");
 #[repr(C)]
 struct Raw {
     kind: u8,
-    zero: u8,
+    loans: u8,
     check: U16,
     length: U32,
     consumed: U32,
@@ -55,6 +55,10 @@ pub enum Body {
         offset: u64,
         /// Bytes.
         len: u32,
+        /// They are read out of the sender's memory, which is his again when he hears that they have been read.
+        lent: bool,
+        /// He wants to hear soon what of all that he lent has been read.
+        tell: bool,
     },
     /// Nothing: the head itself is the news.
     News,
@@ -66,6 +70,11 @@ pub enum Body {
         count: u32,
         /// By which the listener knows them; 0 from who calls: he asks for it.
         token: u64,
+    },
+    /// Nothing: payload that was lent has been read (`docs/adr/0022-zero-copy-send.md`).
+    Read {
+        /// Frames of such payload, since the start; wraps around 2^32.
+        frames: u32,
     },
 }
 
@@ -89,14 +98,15 @@ impl Frame {
     pub fn emit(&self) -> [u8; FRAME_HEAD] {
         let (kind, length, id, offset) = match self.body {
             Body::Records { position, lines } => (1, lines * LINE as u32, position, 0),
-            Body::Payload { id, offset, len } => (2, len, id, offset),
+            Body::Payload { id, offset, len, .. } => (2, len, id, offset),
             Body::News => (3, 0, 0, 0),
             Body::Goodbye => (4, 0, 0, 0),
             Body::Lanes { count, token } => (5, 0, count, token),
+            Body::Read { frames } => (6, 0, frames, 0),
         };
         let raw = Raw {
             kind,
-            zero: 0,
+            loans: if let Body::Payload { lent, tell, .. } = self.body { u8::from(lent) | u8::from(tell) << 1 } else { 0 },
             check: CHECK.into(),
             length: length.into(),
             consumed: self.consumed.into(),
@@ -114,17 +124,19 @@ impl Frame {
     pub fn parse(bytes: [u8; FRAME_HEAD]) -> Result<Frame, BadFrame> {
         let raw: Raw = zerocopy::transmute!(bytes);
         let (length, id, offset) = (raw.length.get(), raw.id.get(), raw.offset.get());
-        if raw.check.get() != CHECK || raw.zero != 0 {
+        let (lent, tell) = (raw.loans & 1 != 0, raw.loans & 2 != 0);
+        if raw.check.get() != CHECK || raw.loans > if raw.kind == 2 { 3 } else { 0 } {
             return Err(BadFrame);
         }
         let body = match raw.kind {
             1 if length > 0 && (length as usize).is_multiple_of(LINE) && offset == 0 => {
                 Body::Records { position: id, lines: length / LINE as u32 }
             }
-            2 if length > 0 && length as usize <= PAYLOAD_MAX => Body::Payload { id, offset, len: length },
+            2 if length > 0 && length as usize <= PAYLOAD_MAX => Body::Payload { id, offset, len: length, lent, tell },
             3 if (length, id, offset) == (0, 0, 0) => Body::News,
             4 if (length, id, offset) == (0, 0, 0) => Body::Goodbye,
             5 if length == 0 && id > 0 => Body::Lanes { count: id, token: offset },
+            6 if (length, offset) == (0, 0) => Body::Read { frames: id },
             _ => return Err(BadFrame),
         };
         Ok(Frame { consumed: raw.consumed.get(), credit: raw.credit.get(), body })
@@ -135,7 +147,7 @@ impl Frame {
         match self.body {
             Body::Records { lines, .. } => lines as usize * LINE,
             Body::Payload { len, .. } => len as usize,
-            Body::News | Body::Goodbye | Body::Lanes { .. } => 0,
+            Body::News | Body::Goodbye | Body::Lanes { .. } | Body::Read { .. } => 0,
         }
     }
 }
@@ -148,10 +160,12 @@ mod tests {
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
             (any::<u32>(), 1u32..1 << 20).prop_map(|(position, lines)| Body::Records { position, lines }),
-            (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32).prop_map(|(id, offset, len)| Body::Payload { id, offset, len }),
+            (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32, any::<[bool; 2]>())
+                .prop_map(|(id, offset, len, [lent, tell])| Body::Payload { id, offset, len, lent, tell }),
             Just(Body::News),
             Just(Body::Goodbye),
             (1..=u32::MAX, any::<u64>()).prop_map(|(count, token)| Body::Lanes { count, token }),
+            any::<u32>().prop_map(|frames| Body::Read { frames }),
         ]
     }
 
@@ -163,9 +177,9 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_refused_or_sound(mut bytes in any::<[u8; FRAME_HEAD]>(), near in any::<bool>(), kind in 0u8..7) {
+        fn garbage_is_refused_or_sound(mut bytes in any::<[u8; FRAME_HEAD]>(), near in any::<bool>(), kind in 0u8..8, loans in 0u8..5) {
             if near {
-                bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
+                bytes[..4].copy_from_slice(&[kind, loans, b'r', b'm']);
                 bytes[6..8].fill(0);
             }
             if let Ok(frame) = Frame::parse(bytes) {
@@ -177,8 +191,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused() {
-        let good = Frame { consumed: 1, credit: 2, body: Body::Payload { id: 3, offset: 4, len: 5 } }.emit();
-        for (at, byte) in [(0, 0), (0, 6), (1, 1), (2, 0), (4, 0), (7, 1)] {
+        let good =
+            Frame { consumed: 1, credit: 2, body: Body::Payload { id: 3, offset: 4, len: 5, lent: false, tell: false } }.emit();
+        for (at, byte) in [(0, 0), (0, 6), (0, 7), (1, 4), (2, 0), (4, 0), (7, 1)] {
             let mut bad = good;
             bad[at] = byte;
             assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at}");
@@ -190,15 +205,20 @@ mod tests {
         assert_eq!(Frame::parse(odd), Err(BadFrame), "half a line");
         let news = Frame { consumed: 1, credit: 2, body: Body::News }.emit();
         // The length, the id, the offset.
-        for (good, at) in [(records, 24), (news, 4), (news, 12), (news, 24)] {
+        let read = Frame { consumed: 1, credit: 2, body: Body::Read { frames: 3 } }.emit();
+        for (good, at) in
+            [(records, 24), (news, 4), (news, 12), (news, 24), (read, 4), (read, 24), (records, 1), (news, 1), (read, 1)]
+        {
             let mut bad = good;
-            bad[at] = 64;
+            bad[at] = if at == 1 { 1 } else { 64 };
             assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at} of kind {}", bad[0]);
         }
         let mut none = records;
         none[4] = 0;
         assert_eq!(Frame::parse(none), Err(BadFrame), "records of nothing");
-        let payload = |len| Frame { consumed: 0, credit: 0, body: Body::Payload { id: 1, offset: 0, len } }.emit();
+        let payload = |len| {
+            Frame { consumed: 0, credit: 0, body: Body::Payload { id: 1, offset: 0, len, lent: false, tell: false } }.emit()
+        };
         assert!(Frame::parse(payload(PAYLOAD_MAX as u32)).is_ok());
         assert_eq!(Frame::parse(payload(PAYLOAD_MAX as u32 + 1)), Err(BadFrame), "too long");
     }

@@ -279,7 +279,7 @@ fn asked_for(scene: &mut Scene, liar: &mut LyingLane, what: &str) {
 
 impl LyingLane {
     fn payload(&mut self, id: u32, offset: u64, bytes: &[u8]) {
-        self.body(Body::Payload { id, offset, len: bytes.len() as u32 });
+        self.body(Body::Payload { id, offset, len: bytes.len() as u32, lent: false, tell: false });
         self.lane.write_all(bytes).expect("write");
     }
 
@@ -291,7 +291,7 @@ impl LyingLane {
 type Lie = (&'static str, fn(&mut LyingLane));
 
 /// Of message 1 a thousand bytes are asked for.
-const LIES: [Lie; 11] = [
+const LIES: [Lie; 13] = [
     ("beyond the end", |l| l.payload(1, 500, &[1; 501])),
     ("far beyond", |l| l.payload(1, u64::MAX, &[1; 100])),
     ("another message", |l| l.payload(7, 0, &[1; 100])),
@@ -307,13 +307,15 @@ const LIES: [Lie; 11] = [
     }),
     ("records", |l| l.body(Body::Records { position: 0, lines: 1 })),
     ("news", |l| l.body(Body::News)),
+    ("that payload was read", |l| l.body(Body::Read { frames: 0 })),
+    ("payload that is lent", |l| l.body(Body::Payload { id: 1, offset: 0, len: 100, lent: true, tell: false })),
     ("noise", |l| l.lane.write_all(&[0xa5; 64]).expect("write")),
     ("more behind a goodbye", |l| {
         l.body(Body::Goodbye);
         l.payload(1, 0, &[1; 100]);
     }),
     ("an end in the middle", |l| {
-        l.body(Body::Payload { id: 1, offset: 0, len: 100 });
+        l.body(Body::Payload { id: 1, offset: 0, len: 100, lent: false, tell: false });
         l.lane.shutdown(std::net::Shutdown::Write).expect("shutdown");
     }),
 ];

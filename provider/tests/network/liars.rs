@@ -87,7 +87,7 @@ impl Liar {
     }
 
     pub fn payload(&mut self, id: u32, offset: u64, bytes: &[u8]) {
-        self.body(Body::Payload { id, offset, len: bytes.len() as u32 });
+        self.body(Body::Payload { id, offset, len: bytes.len() as u32, lent: false, tell: false });
         self.stream.write_all(bytes).expect("write");
     }
 }
@@ -95,7 +95,7 @@ impl Liar {
 /// A lie; what is told apart by name in what fails.
 type Lie = (&'static str, fn(&mut Liar));
 
-const LIES: [Lie; 17] = [
+const LIES: [Lie; 18] = [
     ("zeros", |l| l.stream.write_all(&[0; 64]).expect("write")),
     ("noise", |l| l.stream.write_all(&[0xa5; 64]).expect("write")),
     ("a kind that there is not", |l| {
@@ -108,8 +108,9 @@ const LIES: [Lie; 17] = [
         head[4] = 63;
         l.stream.write_all(&head).expect("write");
     }),
-    ("a body of nothing", |l| l.body(Body::Payload { id: 1, offset: 0, len: 0 })),
-    ("a body without end", |l| l.body(Body::Payload { id: 1, offset: 0, len: u32::MAX })),
+    ("that payload was read which nobody lent", |l| l.body(Body::Read { frames: 1 })),
+    ("a body of nothing", |l| l.body(Body::Payload { id: 1, offset: 0, len: 0, lent: false, tell: false })),
+    ("a body without end", |l| l.body(Body::Payload { id: 1, offset: 0, len: u32::MAX, lent: false, tell: false })),
     ("lines at another position", |l| l.body(Body::Records { position: 5, lines: 1 })),
     ("more lines than there is room for", |l| l.body(Body::Records { position: 0, lines: (BYTES / LINE) as u32 + 1 })),
     ("lines without end", |l| l.body(Body::Records { position: 0, lines: (1 << 25) - 1 })),
@@ -225,12 +226,12 @@ fn half_a_frame_and_silence() {
         },
         |l| {
             l.announce(Rts { total: 100_000, stream: 1, promise: 1000 }, 1);
-            l.body(Body::Payload { id: 1, offset: 0, len: 1000 });
+            l.body(Body::Payload { id: 1, offset: 0, len: 1000, lent: false, tell: false });
             l.stream.write_all(&[1; 500]).expect("write");
         },
         |l| {
             l.announce(Rts { total: 100_000, stream: 1, promise: 1000 }, 1);
-            l.body(Body::Payload { id: 1, offset: 0, len: 1000 });
+            l.body(Body::Payload { id: 1, offset: 0, len: 1000, lent: false, tell: false });
         },
     ];
     for (i, half) in halves.into_iter().enumerate() {

@@ -79,6 +79,11 @@ pub fn registering() -> Config {
     Config { tcp_zerocopy: 3, ..network() }
 }
 
+/// The same as pages that the receiver reads.
+pub fn paging() -> Config {
+    Config { tcp_zerocopy: 4, ..network() }
+}
+
 /// An endpoint whose warnings are kept.
 pub fn open(config: Config) -> (Node, Arc<Lines>) {
     let lines = Arc::new(Lines::default());

@@ -193,7 +193,7 @@ impl LaneIn {
         let mut bytes = [0; FRAME_HEAD];
         self.head.read_bytes(0, &mut bytes);
         match Frame::parse(bytes).map_err(|_| Stop::Garbage)?.body {
-            Body::Payload { id, offset, len } => {
+            Body::Payload { id, offset, len, lent: false, tell: false } => {
                 let len = len as usize;
                 let start = expected.claim(id, offset, len, By::Lane).map_err(|_| Stop::Garbage)?.ok_or(Stop::Garbage)?;
                 self.at = At::Payload { id, start, len, got: 0 };
@@ -202,7 +202,9 @@ impl LaneIn {
                 self.said_goodbye = true;
                 self.at = At::Head(0);
             }
-            Body::Records { .. } | Body::News | Body::Lanes { .. } => return Err(Stop::Garbage),
+            Body::Payload { .. } | Body::Records { .. } | Body::News | Body::Lanes { .. } | Body::Read { .. } => {
+                return Err(Stop::Garbage);
+            }
         }
         Ok(())
     }

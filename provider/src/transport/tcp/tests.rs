@@ -423,7 +423,7 @@ proptest! {
             let body = match near {
                 1 => Body::Records { position: 5, lines: 2 },
                 2 => Body::Records { position: 0, lines: 10_000 },
-                _ => Body::Payload { id: 77, offset: 0, len: 100 },
+                _ => Body::Payload { id: 77, offset: 0, len: 100, lent: false, tell: false },
             };
             bytes[..32].copy_from_slice(&Frame { consumed: 0, credit: 0, body }.emit());
         }

@@ -161,14 +161,16 @@ impl InPlace for Connection {
         if halves.ended.is_some() {
             return Moved::Later;
         }
-        match halves.incoming.expect(bulk) {
+        match halves.incoming.expect(&self.stream, bulk) {
             Ok(moved) => {
+                self.settle_loans(&mut halves);
                 self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
                 moved
             }
             Err(stop) => {
+                self.settle_loans(&mut halves);
                 // The endpoint hears of that in its next turn.
-                halves.ended = Some(stop.into());
+                halves.ended.get_or_insert(stop.into());
                 self.come_back(&mut halves);
                 Moved::Later
             }

@@ -438,14 +438,33 @@ impl Connection {
                 if any && halves.outgoing.owes_much() {
                     self.send(&mut halves, true);
                 }
+                self.settle_loans(&mut halves);
                 self.hear_of_lanes(&mut halves);
                 let parked = halves.incoming.is_parked() || self.stream.has_more();
                 Read { any, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
-                halves.ended = Some(stop.into());
+                // The last word may have been that what we lent is ours again.
+                self.settle_loans(&mut halves);
+                halves.ended.get_or_insert(stop.into());
                 Read { any: true, ..Read::default() }
             }
+        }
+    }
+
+    /// What was lent has been read, by either side: the other one hears of that at the latest in the next turn, mostly along with an answer, and the
+    /// application's memory is its own again.
+    #[inline]
+    pub(super) fn settle_loans(&self, halves: &mut Halves) {
+        if let Some(frames) = halves.incoming.returned.take() {
+            if !halves.outgoing.returned(frames) {
+                halves.ended = Some(Error::Corrupt);
+                return;
+            }
+            self.hand_out(halves);
+        }
+        if halves.outgoing.owes_read(halves.incoming.lent_read) && std::mem::take(&mut halves.incoming.tells) {
+            self.come_back(halves);
         }
     }
 

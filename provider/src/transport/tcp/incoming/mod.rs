@@ -44,6 +44,15 @@ const KEPT: usize = 2 * AHEAD;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
 const TURN: usize = 1 << 20;
 
+/// What the head of payload said of loans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loan {
+    /// It is lent to us.
+    lent: bool,
+    /// The other side wants to hear soon what of its loans has been read.
+    tell: bool,
+}
+
 /// Where the stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -54,9 +63,9 @@ enum At {
     /// In the lines of a frame.
     Records { lines: u32, got: usize },
     /// In payload, which belongs at `start` of the part that is expected.
-    Payload { id: u32, start: usize, len: usize, got: usize },
+    Payload { id: u32, start: usize, len: usize, got: usize, loan: Loan },
     /// Before payload of a message whose envelope the engine has not read yet.
-    Waiting { id: u32, offset: u64, len: usize },
+    Waiting { id: u32, offset: u64, len: usize, loan: Loan },
 }
 
 /// The incoming half of a connection.
@@ -69,6 +78,15 @@ pub(super) struct Incoming {
     pub expected: Expectations,
     /// What the other side said of lanes last, until somebody asks: how many, and the token.
     pub lanes: Option<(u32, u64)>,
+    /// Frames that were lent to us and that we have read.
+    pub lent_read: u32,
+    /// Such that may be anything, for who lent them may have taken them back before; and how many messages were all there before the first of them.
+    doubtful: u32,
+    certain: usize,
+    /// Who lent them wants to hear of it.
+    pub tells: bool,
+    /// How many that we lent the other side has read, as it said last, until somebody asks.
+    pub returned: Option<u32>,
     /// Bytes that stood where they did not belong, to be read again; the first of them are.
     carried: Vec<u8>,
     read: usize,
@@ -103,6 +121,11 @@ impl Incoming {
             mirror: None,
             expected: Expectations::default(),
             lanes: None,
+            lent_read: 0,
+            doubtful: 0,
+            certain: 0,
+            tells: false,
+            returned: None,
             carried: Vec::new(),
             read: 0,
             last: Guess::Nothing,
@@ -166,7 +189,7 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Stop`]: what waited for that is not what it should be.
-    pub fn expect(&mut self, bulk: Bulk<'_>) -> Result<Moved, Stop> {
+    pub fn expect(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
         if self.place_at_once(&bulk) {
             self.read_again()?;
             self.withhold();
@@ -177,6 +200,7 @@ impl Incoming {
             self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
         }
         self.resume()?;
+        self.confirm(stream)?;
         self.withhold();
         // Nothing but what was resumed can be done that early.
         let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
@@ -193,7 +217,7 @@ impl Incoming {
     /// If it is all of this that waits for the engine, and is here: it need not be remembered that it is expected. (A message of up to [`AHEAD`] bytes that
     /// comes along with its envelope.)
     fn place_at_once(&mut self, bulk: &Bulk<'_>) -> bool {
-        let At::Waiting { id, offset, len } = self.at else { return false };
+        let At::Waiting { id, offset, len, loan: Loan { lent: false, tell: false } } = self.at else { return false };
         let here = &self.carried[self.read..];
         if (id, offset, len) != (bulk.id, bulk.skip as u64, bulk.len) || here.len() < len {
             return false;
@@ -221,7 +245,9 @@ impl Incoming {
     /// [`Stop`]: nothing more comes.
     pub fn pump(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
         let (mut taken, was_parked) = (0, self.is_parked());
-        if !self.resume()? {
+        let goes_on = self.resume()?;
+        self.confirm(stream)?;
+        if !goes_on {
             return Ok(false);
         }
         while taken < TURN && (ready || !self.is_dry) {
@@ -229,6 +255,7 @@ impl Incoming {
             taken += got;
             self.is_dry = got < asked;
             self.read_again()?;
+            self.confirm(stream)?;
             if matches!(self.at, At::Waiting { .. }) {
                 break;
             }
@@ -243,27 +270,47 @@ impl Incoming {
     /// Goes on with payload that had to wait for the engine. Whether anything can be read.
     #[inline]
     fn resume(&mut self) -> Result<bool, Stop> {
-        let At::Waiting { id, offset, len } = self.at else { return Ok(true) };
-        self.resume_with(id, offset, len)
+        let At::Waiting { id, offset, len, loan } = self.at else { return Ok(true) };
+        self.resume_with(id, offset, len, loan)
     }
 
-    fn resume_with(&mut self, id: u32, offset: u64, len: usize) -> Result<bool, Stop> {
+    fn resume_with(&mut self, id: u32, offset: u64, len: usize, loan: Loan) -> Result<bool, Stop> {
         let Some(mirror) = &self.mirror else { return Err(Stop::Garbage) };
         if self.expected.get(id).is_none() {
             // All records that came before it have been read, and none was its envelope.
             return if mirror.is_drained() { Err(Stop::Garbage) } else { Ok(false) };
         }
-        self.payload_begins(id, offset, len)?;
+        self.payload_begins(id, offset, len, loan)?;
         self.read_again()?;
         Ok(!matches!(self.at, At::Waiting { .. }))
     }
 
-    fn payload_begins(&mut self, id: u32, offset: u64, len: usize) -> Result<(), Stop> {
-        self.at = At::Waiting { id, offset, len };
+    /// Pages that were lent have been read: they are what the sender meant if he has not taken them back, by breaking the connection off, before.
+    /// Otherwise no message is all there by them.
+    ///
+    /// # Errors
+    /// [`Stop::Ended`]: he has.
+    #[inline]
+    fn confirm(&mut self, stream: &Stream) -> Result<(), Stop> {
+        if self.doubtful == 0 { Ok(()) } else { self.confirm_read(stream) }
+    }
+
+    #[inline(never)]
+    fn confirm_read(&mut self, stream: &Stream) -> Result<(), Stop> {
+        if tcp::is_reset(stream.fd()) {
+            self.done.truncate(self.certain);
+            return Err(Stop::Ended);
+        }
+        self.lent_read = self.lent_read.wrapping_add(std::mem::take(&mut self.doubtful));
+        Ok(())
+    }
+
+    fn payload_begins(&mut self, id: u32, offset: u64, len: usize, loan: Loan) -> Result<(), Stop> {
+        self.at = At::Waiting { id, offset, len, loan };
         let claimed = self.expected.claim(id, offset, len, By::First).map_err(|_| Stop::Garbage)?;
         let Some(start) = claimed else { return Ok(()) };
         self.remember(id, start, len);
-        self.at = At::Payload { id, start, len, got: 0 };
+        self.at = At::Payload { id, start, len, got: 0, loan };
         Ok(())
     }
 
@@ -444,12 +491,16 @@ impl Incoming {
                 self.records_begin(lines);
                 At::Records { lines, got: 0 }
             }
-            Body::Payload { id, offset, len } => {
-                return self.payload_begins(id, offset, len as usize);
+            Body::Payload { id, offset, len, lent, tell } => {
+                return self.payload_begins(id, offset, len as usize, Loan { lent, tell });
             }
             Body::News => At::Head(0),
             Body::Lanes { count, token } => {
                 self.lanes = Some((count, token));
+                At::Head(0)
+            }
+            Body::Read { frames } => {
+                self.returned = Some(frames);
                 At::Head(0)
             }
             Body::Goodbye => {
@@ -474,9 +525,14 @@ impl Incoming {
                     self.at = At::Head(0);
                 }
             }
-            At::Payload { id, len, got, .. } => {
+            At::Payload { id, len, got, loan, .. } => {
                 *got += n;
                 let (id, whole) = (*id, *got == *len);
+                if whole && loan.lent {
+                    self.certain = if self.doubtful == 0 { self.done.len() } else { self.certain };
+                    self.doubtful += 1;
+                }
+                self.tells |= whole && loan.tell;
                 if self.expected.came(id, n) {
                     self.done.push_back(id);
                 }

@@ -26,6 +26,9 @@ pub const ENOUGH: [usize; 2] = [16 << 10, 256 << 10];
 /// Bytes of payload after which no further one is put into a batch.
 const BATCH: usize = 256 << 10;
 
+/// Bytes that were lent to the other side after which it is asked to tell soon what it has read, though more follows.
+const TELL: usize = 512 << 10;
+
 /// Bytes of a batch that is a little more than one packet inside of a host (65 483 bytes): there two halves leave, so that
 /// the other side copies one while we copy the other, and not a packet and then a scrap.
 const HALVED: RangeInclusive<usize> = 65_484..=96 << 10;
@@ -84,6 +87,11 @@ pub(super) struct Outgoing {
     /// A word about lanes that is to be said.
     lanes: Option<(u32, u64)>,
     scratch: SharedMem,
+    /// Frames that were lent to us and that we have read, and of how many of these the other side knows.
+    read: u32,
+    read_told: u32,
+    /// Bytes that we lent since we last asked to hear soon.
+    pub(super) untold: usize,
     batch: SmallVec<[Part; 8]>,
     /// Bytes of the batch that have left.
     left: usize,
@@ -106,7 +114,8 @@ pub(super) struct Outgoing {
 
 /// Heads of one batch: one of records or news, the others of payload. A hello is sent before there are heads.
 const HEADS: usize = 16;
-const SCRATCH: usize = HEADS * FRAME_HEAD;
+/// Behind them the one that says what we have read.
+const SCRATCH: usize = (HEADS + 1) * FRAME_HEAD;
 
 impl Outgoing {
     pub fn new(zerocopy: ZeroCopy) -> Outgoing {
@@ -115,6 +124,9 @@ impl Outgoing {
             lane: None,
             lanes: None,
             scratch: SharedMem::new(Heap::new(SCRATCH)),
+            read: 0,
+            read_told: 0,
+            untold: 0,
             batch: SmallVec::new(),
             left: 0,
             payloads: VecDeque::new(),
@@ -172,6 +184,7 @@ impl Outgoing {
     pub fn has_work(&mut self) -> bool {
         !self.batch.is_empty()
             || !self.payloads.is_empty()
+            || self.read != self.read_told
             || self.lane == Some(Lane::Closing)
             || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
     }
@@ -195,14 +208,30 @@ impl Outgoing {
         self.ring.as_mut().map_or((false, false), |r| {
             let old = r.seen.0.wrapping_sub(r.told.0) as i32 > 0 || r.seen.1 > r.told.1;
             r.seen = r.now();
-            (r.seen != r.told, old)
+            let read = self.read != self.read_told;
+            (r.seen != r.told || read, old || read)
         })
+    }
+
+    /// So many frames that were lent to us have been read. Whether the other side does not know that.
+    #[inline]
+    pub fn owes_read(&mut self, frames: u32) -> bool {
+        self.read = frames;
+        self.read != self.read_told
+    }
+
+    /// The other side has read so many of the frames that were lent to it. Whether it was lent so many.
+    pub fn returned(&mut self, frames: u32) -> bool {
+        let mut free = VecDeque::new();
+        let sound = self.zerocopy.returned(frames, &mut free);
+        free.into_iter().for_each(|name| self.has_left(name));
+        sound
     }
 
     /// The kernel may have said that it is through with what is on loan.
     #[inline]
     pub fn hear(&mut self, stream: &Stream) {
-        if self.zerocopy.waits() {
+        if self.zerocopy.awaits_kernel() {
             self.hear_kernel(stream);
         }
     }
@@ -253,8 +282,8 @@ impl Outgoing {
 
     /// Few records and nothing else, by one call for bytes at one place ([`FLAT`]). Whether that was all there was, or what is left of it waits for room.
     fn send_little(&mut self, stream: &Stream) -> Result<bool, Errno> {
-        let (Some(ring), Some(fd), true) = (&mut self.ring, stream.plain(), self.batch.is_empty() && self.payloads.is_empty())
-        else {
+        let only_records = self.batch.is_empty() && self.payloads.is_empty() && self.read == self.read_told;
+        let (Some(ring), Some(fd), true) = (&mut self.ring, stream.plain(), only_records) else {
             return Ok(false);
         };
         let lines = ring.waiting();
@@ -412,6 +441,13 @@ impl Outgoing {
         let lines = ring.waiting();
         let (consumed, credit) = ring.now();
         let closes = ring.closes();
+        if self.read != self.read_told {
+            let body = Body::Read { frames: self.read };
+            self.scratch.fill_bytes(HEADS * FRAME_HEAD, &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(HEADS * FRAME_HEAD, FRAME_HEAD));
+            ring.told = (consumed, credit);
+            self.read_told = self.read;
+        }
         let body = match lines {
             0 if closes => Some(Body::Goodbye),
             0 if self.lanes.is_some() => self.lanes.take().map(|(count, token)| Body::Lanes { count, token }),
@@ -448,9 +484,11 @@ impl Outgoing {
     /// Puts payloads into the batch. Whether there are any.
     fn batch_payload(&mut self, stream: &Stream, consumed: u32, credit: u64) -> bool {
         let mut bytes = 0;
+        let mut behind = self.payloads.len();
         for (payload, head) in self.payloads.iter().zip(1..HEADS) {
+            behind -= 1;
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
-            let alone = self.zerocopy.considers(len);
+            let alone = self.zerocopy.considers(len, behind > 0 || bytes > 0);
             if bytes > 0 && (alone || bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
                 break;
             }
@@ -458,17 +496,25 @@ impl Outgoing {
             let segments = &segments[..segments.len().min(SEGMENTS)];
             let len: usize = segments.iter().map(UserSeg::len).sum();
             let (name, offset) = (payload.name, payload.offset + payload.sent as u64);
-            let body = Body::Payload { id: name.id, offset, len: len as u32 };
+            let mut lent = false;
+            if alone {
+                let whole = |piece: &UserSeg| payload.iov.iter().find(|seg| seg.holds(piece)).copied();
+                let piece = if let [piece] = segments { whole(piece).map(|whole| [*piece, whole]) } else { None };
+                self.zerocopy.begin(stream, self.lane.is_some());
+                let way = self.zerocopy.way(name, len, piece);
+                (self.way, lent) = (way.map(|(way, _)| way), way.is_some_and(|(_, by_pages)| by_pages));
+            }
+            self.untold += if lent { len } else { 0 };
+            // One word for many, if many follow one another: each takes both sides a system call. What is last asks for it, however it leaves.
+            let last = behind == 0 && payload.sent + len == payload.total;
+            let tell = self.untold >= TELL || self.untold > 0 && last;
+            self.untold = if tell { 0 } else { self.untold };
+            let body = Body::Payload { id: name.id, offset, len: len as u32, lent, tell };
             self.scratch.fill_bytes(head * FRAME_HEAD, &Frame { consumed, credit, body }.emit());
             self.batch.push(Part::Scratch(head * FRAME_HEAD, FRAME_HEAD));
             self.batch.extend(segments.iter().copied().map(Part::User));
             self.in_batch.push(len);
             bytes += len;
-            if alone {
-                let whole = |piece: &UserSeg| payload.iov.iter().find(|seg| seg.holds(piece)).copied();
-                let piece = if let [piece] = segments { whole(piece).map(|whole| [*piece, whole]) } else { None };
-                self.way = self.zerocopy.way(stream, name, len, piece);
-            }
             if alone || payload.sent + len < payload.total {
                 break;
             }

@@ -15,6 +15,8 @@ use std::fmt;
 pub(in super::super) const CLASSES: [usize; 6] = [LEAST, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// Shorter payload is always copied: pinning some pages costs what copying them does.
 pub(super) const LEAST: usize = 32 << 10;
+/// Shorter payload is copied inside a host: to send its pages, and to say that they were read, takes two system calls more for each, where copies leave together.
+pub(super) const LEAST_OF_PAGES: usize = 128 << 10;
 /// Where copies are usual, each so many payloads are looked at; the others leave together.
 const LOOK: u32 = 8;
 /// Trials in a row of a way that is not used: as many as show that it became better, though one of them meets a bad moment.

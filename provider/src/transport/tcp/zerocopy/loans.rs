@@ -122,6 +122,11 @@ impl<N: Copy> Loans<N> {
         self.unanswered > 0
     }
 
+    /// Calls that it is not through with.
+    pub fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
     fn forget(&mut self) {
         for Calls { first, calls } in &mut self.calls {
             while calls.front().is_some_and(|call| call.answered) {

@@ -1,8 +1,8 @@
 //! Payload that leaves without a copy by the kernel (`docs/adr/0022-zero-copy-send.md`), by `MSG_ZEROCOPY` or, out of buffers that are registered, by io_uring
-//! ([`desk`]): for which payload ([`choice`]), and when its memory is the application's again ([`loans`]).
+//! ([`desk`]), or inside a host as pages that the receiver reads ([`pages`]): for which payload ([`choice`]), and when its memory is the application's again ([`loans`]).
 //!
-//! Only the application's memory is *lent* to the kernel: heads and lines of the ring are rewritten while it may still read them. Whoever posted the
-//! payload hears that it has left once the kernel is through with every part of it. A connection that is given up is broken
+//! Only the application's memory is *lent*: heads and lines of the ring are rewritten while the kernel may still read them. Whoever posted the
+//! payload hears that it has left once the kernel, or the receiver, is through with every part of it. A connection that is given up is broken
 //! off first ([`ZeroCopy::take_back`]): else its kernel could send later what the application has written meanwhile.
 
 #[cfg(test)]
@@ -14,6 +14,9 @@ mod lane_tests;
 mod loans;
 #[cfg(test)]
 mod memory_tests;
+mod pages;
+#[cfg(test)]
+mod pages_tests;
 mod samples;
 mod tales;
 #[cfg(test)]
@@ -31,6 +34,7 @@ use crate::sys::{cpu, fork, tcp, zerocopy};
 use choice::{Choice, Refusal};
 use desk::{Account, Desk};
 use loans::{By, Loans};
+use pages::Pages;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -43,18 +47,25 @@ pub use tales::Sums;
 /// Nanoseconds that a connection which was broken off may take until the kernel lets go of our memory. What it still had queued is gone at once; what a
 /// network card has been given leaves within this time, or the card hangs.
 const LET_GO: u64 = 1_000_000_000;
+/// The same for a peer of this host that reads our pages: until its kernel, which is ours, has told it that the connection is broken off. That happens before the call
+/// returns by which we do that, unless the kernel has put it off because it is busy.
+const HEARD: u64 = 2_000_000;
+
+/// Payloads that are taken to be part of a crowd after one that was: what leaves as soon as it is posted seems to be alone, too.
+const CROWD: u32 = 32;
 
 /// How the connections of an endpoint lend.
 #[derive(Clone)]
 pub(super) struct Means {
     wanted: network::ZeroCopy,
     desk: Arc<Desk>,
+    pages: Arc<Pages>,
     lessons: Arc<OnceLock<Arc<Lessons>>>,
 }
 
 impl Means {
     pub fn new(wanted: network::ZeroCopy, poller: Arc<Poller>) -> Means {
-        Means { wanted, desk: Arc::new(Desk::new(poller)), lessons: Arc::default() }
+        Means { wanted, desk: Arc::new(Desk::new(poller)), pages: Arc::default(), lessons: Arc::default() }
     }
 
     /// Connections begin with what `lessons`, once they are there, say of their link.
@@ -94,6 +105,12 @@ pub(super) struct Lender {
     choice: Option<Choice>,
     /// With the endpoint's registered buffers; `None`: they are not wanted.
     account: Option<Account>,
+    /// What is lent is read by the receiver, who says when it is through.
+    pages: Option<Arc<Pages>>,
+    /// Frames that were lent so of which he has said that.
+    returned: u32,
+    /// Payloads since the last one that was not alone, from [`CROWD`] down.
+    crowd: u32,
     /// Why a buffer was not registered last, as long as nothing left out of one.
     unheld: Option<NotHeld>,
     clock: Clock,
@@ -162,19 +179,29 @@ impl ZeroCopy {
         ZeroCopy::Off(Standing::Never)
     }
 
-    /// Whether it may lend, found out once.
-    fn ask(means: &Means, slot: u32, stream: &Stream) -> ZeroCopy {
+    /// Whether it may lend, found out once. `lane`: nobody says there what has been read.
+    fn ask(means: &Means, slot: u32, stream: &Stream, lane: bool) -> ZeroCopy {
         let wanted = means.wanted;
-        if wanted == network::ZeroCopy::Auto && stream.is_near() {
+        let by_pages = matches!(wanted, network::ZeroCopy::Pages | network::ZeroCopy::Auto) && stream.is_near();
+        if wanted == network::ZeroCopy::Pages && !by_pages {
+            return ZeroCopy::Off(Standing::Far);
+        }
+        if by_pages && lane {
             return ZeroCopy::Off(Standing::Near);
         }
         if stream.is_encrypted() {
             return ZeroCopy::Off(Standing::Encrypted);
         }
-        if zerocopy::allow(stream.fd()).is_err() {
+        let allowed = if by_pages { zerocopy::is_sound() } else { zerocopy::allow(stream.fd()).is_ok() };
+        if !allowed {
             return ZeroCopy::Off(Standing::Impossible);
         }
+        if by_pages && let Err(why) = means.pages.open() {
+            return ZeroCopy::Off(Standing::NoPages(why));
+        }
+        let pages = by_pages.then(|| means.pages.clone());
         let account = match wanted {
+            _ if by_pages => None,
             network::ZeroCopy::Auto | network::ZeroCopy::Uring => Some(means.desk.account(slot)),
             _ => None,
         };
@@ -184,6 +211,9 @@ impl ZeroCopy {
             loans,
             choice,
             account,
+            pages,
+            returned: 0,
+            crowd: 0,
             unheld: None,
             clock,
             spent: 0,
@@ -193,28 +223,45 @@ impl ZeroCopy {
         }))
     }
 
-    /// Whether [`way`](Self::way) is to be asked about the next `len` bytes, and they are to leave alone.
-    pub fn considers(&mut self, len: usize) -> bool {
+    /// Whether [`way`](Self::way) is to be asked about the next `len` bytes, and they are to leave alone. `more`: other payload waits, too.
+    ///
+    /// A message that is alone is not lent to a receiver of this host: while we copy one part of it, he copies the one before, and that takes no longer than all of it takes
+    /// him. Where many follow one another both are busy anyway, and one copy of each is better than two.
+    pub fn considers(&mut self, len: usize, more: bool) -> bool {
         match self {
             ZeroCopy::Off(_) => false,
             ZeroCopy::Unasked(means, _) => means.wanted != network::ZeroCopy::Auto || len >= choice::LEAST,
-            ZeroCopy::May(lender) => lender.choice.as_mut().is_none_or(|choice| choice.considers(len)),
+            ZeroCopy::May(lender) => {
+                let crowded = more || lender.loans.waits();
+                lender.crowd = if crowded { CROWD } else { lender.crowd.saturating_sub(1) };
+                let worth = lender.pages.is_none() || lender.crowd > 0 && len >= choice::LEAST_OF_PAGES;
+                lender.choice.as_mut().is_none_or(|choice| worth && choice.considers(len))
+            }
+        }
+    }
+
+    /// The first payload that is long enough: whether such may be lent is asked now. `lane`: it leaves by one.
+    pub fn begin(&mut self, stream: &Stream, lane: bool) {
+        if let ZeroCopy::Unasked(means, slot) = self {
+            *self = ZeroCopy::ask(means, *slot, stream, lane);
         }
     }
 
     /// How the next `len` bytes of payload `id` are to leave; `None`: copied, and nobody wants to know what that costs. `payload`: these bytes, if they are
-    /// one piece, and the buffer of the application's that they lie in.
-    pub fn way(&mut self, stream: &Stream, id: Posted, len: usize, payload: Option<[UserSeg; 2]>) -> Option<Way> {
-        if let ZeroCopy::Unasked(means, slot) = self {
-            *self = ZeroCopy::ask(means, *slot, stream);
-        }
+    /// one piece, and the buffer of the application's that they lie in. Also whether the receiver is to say when he has read them.
+    pub fn way(&mut self, id: Posted, len: usize, payload: Option<[UserSeg; 2]>) -> Option<(Way, bool)> {
         let lender = self.lender()?;
         let way = lender.way(len, payload);
         if way != Way::Copied && !lender.loans.is_open() {
             lender.loans.begin(id);
         }
+        let by_pages = way == Way::Lent && lender.pages.is_some();
+        if by_pages {
+            // One word of his for each frame, however many calls it leaves by.
+            lender.loans.took(By::Call, len);
+        }
         lender.spent = 0;
-        Some(way)
+        Some((way, by_pages))
     }
 
     /// Whether payload was ever long enough to ask whether it may lend.
@@ -260,6 +307,11 @@ impl ZeroCopy {
                 answer.sent
             }
             (Way::Registered, _) => Err(Errno::OPNOTSUPP),
+            _ if let Some(pages) = &lender.pages => {
+                let sent = pages.send(fd, pieces)?;
+                lender.lent += sent as u64;
+                Ok(sent)
+            }
             _ => {
                 let sent = zerocopy::send(fd, pieces)?;
                 lender.loans.took(By::Call, sent);
@@ -303,9 +355,33 @@ impl ZeroCopy {
         }
     }
 
-    /// Whether the kernel is to tell that it is through with something.
+    /// Whether the kernel, or the receiver, is to tell that it is through with something.
     pub fn waits(&self) -> bool {
         matches!(self, ZeroCopy::May(lender) if lender.loans.waits())
+    }
+
+    /// Whether the kernel is.
+    #[inline]
+    pub fn awaits_kernel(&self) -> bool {
+        matches!(self, ZeroCopy::May(lender) if lender.pages.is_none() && lender.loans.waits())
+    }
+
+    /// The receiver has read `frames` frames of what was lent to him, since the start. Puts the names of payloads that are free into `free`. Whether he was lent so many.
+    pub fn returned(&mut self, frames: u32, free: &mut VecDeque<Posted>) -> bool {
+        let Some(lender) = self.lender().filter(|lender| lender.pages.is_some()) else { return false };
+        let news = frames.wrapping_sub(lender.returned);
+        if news as usize > lender.loans.unanswered() {
+            return false;
+        }
+        if news > 0 {
+            let notice = zerocopy::Notice { calls: [lender.returned, frames.wrapping_sub(1)], copied: false };
+            let (calls, bytes) = lender.loans.answered(By::Call, notice, free);
+            lender.returned = frames;
+            if let Some(choice) = &mut lender.choice {
+                choice.answered(Way::Lent, calls, bytes, 0, 0);
+            }
+        }
+        true
     }
 
     /// Takes the kernel's notices, and puts the names of payloads that are free into `free`.
@@ -343,13 +419,24 @@ impl ZeroCopy {
         lends
     }
 
-    /// Nothing of what is lent is read any more when this returns: the connection is broken off, and the kernel says that it is through.
+    /// Nothing of what is lent is read any more when this returns, by the kernel, which says so: the connection is broken off. Pages that are in the queue of a receiver of
+    /// this host may still be read by him, but he finds out that it is broken off before he believes them ([`is_reset`](tcp::is_reset)).
     ///
     /// It throws away at once what waits to be sent, and to be sent again. A network card may still be reading; that is waited for, mostly
     /// some microseconds, until `clock` says [`LET_GO`]. (Only to hang up would not do: the kernel would go on sending what the memory holds *then*.)
     pub fn take_back(&mut self, fd: &OwnedFd, clock: &Clock) {
+        // Who has broken it off himself, or is no more, reads nothing.
+        let reads = self.lender().is_some_and(|lender| lender.pages.is_some()) && !tcp::is_reset(fd);
         // A child has its own memory, and its parent's connection is not its own.
         if !self.break_off(fd) {
+            return;
+        }
+        if let Some(lender) = self.lender().filter(|lender| lender.pages.is_some()) {
+            let begun = lender.clock.now();
+            while reads && lender.clock.now() - begun < HEARD {
+                cpu::yield_core();
+            }
+            lender.loans = Loans::default();
             return;
         }
         while self.waits() && clock.now() < LET_GO {

@@ -4,6 +4,7 @@ use super::choice::{Refusal, Verdict};
 use super::{Lender, Way, ZeroCopy};
 use crate::cache::registered::NotHeld;
 use crate::transport::Tale;
+use rustix::io::Errno;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,29 +13,38 @@ use std::sync::Arc;
 pub(in super::super) enum Standing {
     Never,
     Near,
+    Far,
     Encrypted,
     Impossible,
+    NoPages(Errno),
     Always,
     Forced,
+    Pages,
 }
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Never => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=never"),
-            Standing::Near => f.write_str("both ends are on this host, where the kernel copies all the same"),
+            Standing::Near => f.write_str("both ends are on this host, where only the first connection of a pair sends pages"),
+            Standing::Far => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=pages, which is for peers on this host"),
             Standing::Encrypted => f.write_str("what is encrypted is copied by that"),
             Standing::Impossible => {
                 f.write_str("this kernel cannot do it, or not so that a child (fork) changes nothing: Linux 5.9 can")
             }
+            Standing::NoPages(why) => {
+                write!(f, "pages cannot be sent here, by vmsplice(2) and splice(2), as inside of a host they would be: {why}")
+            }
             Standing::Always => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=always"),
             Standing::Forced => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=uring"),
+            Standing::Pages => f.write_str("FI_RUSTMX_TCP_ZEROCOPY=pages"),
         }
     }
 }
 
 const LENT: &str = "zero-copy send";
 const REGISTERED: &str = "registered buffers";
+const PAGES: &str = "pages that the receiver reads";
 
 /// What several connections did.
 #[derive(Clone, Default)]
@@ -70,8 +80,15 @@ impl Sums {
         self.lent += lender.lent;
         self.registered += lender.registered;
         self.copied += lender.copied;
-        let forced = if lender.account.is_some() { Standing::Forced } else { Standing::Always }.to_string();
-        for (about, way) in [(LENT, Way::Lent), (REGISTERED, Way::Registered)] {
+        let forced = match (&lender.pages, &lender.account) {
+            (Some(_), _) => Standing::Pages,
+            (None, Some(_)) => Standing::Forced,
+            (None, None) => Standing::Always,
+        };
+        let forced = forced.to_string();
+        let kinds: &[_] =
+            if lender.pages.is_some() { &[(PAGES, Way::Lent)] } else { &[(LENT, Way::Lent), (REGISTERED, Way::Registered)] };
+        for &(about, way) in kinds {
             let refusal = if way == Way::Registered { lender.unregistered() } else { None };
             match (refusal, &lender.choice) {
                 (Some(why), _) => self.tell(&why.clone(), tale(about, false, why, link)),

@@ -103,7 +103,7 @@ pub(super) fn registered(outgoing: &Outgoing) -> Option<u64> {
 }
 
 pub(super) fn is_off(outgoing: &Outgoing) -> bool {
-    matches!(outgoing.zerocopy, ZeroCopy::Off(Standing::Impossible))
+    matches!(outgoing.zerocopy, ZeroCopy::Off(Standing::Impossible | Standing::NoPages(_)))
 }
 
 #[test]
