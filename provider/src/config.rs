@@ -196,7 +196,7 @@ table! {
         tcp_window: Kind::Bytes, 1 << 20, 16 << 10, 1 << 30;
         /// Connections by which long messages go to a peer on another host: auto: more than one where that was measured to be quicker; 1: one.
         tcp_lanes: Kind::Choice(&["auto", "1", "2", "3", "4", "5", "6", "7", "8"]), 0, 0, 8;
-        /// Whether long messages to other hosts leave without a copy by the kernel (MSG_ZEROCOPY, io_uring): auto: to peers for which that was seen to take less of the sender's time; always: by MSG_ZEROCOPY, wherever the kernel takes them so; uring: out of registered buffers where messages come out of the same memory again, else as always. Both are for tests.
+        /// Whether long messages by TCP leave without a copy by the kernel: auto: to other hosts (MSG_ZEROCOPY, io_uring), and inside a host where many follow one another (their pages, by vmsplice), wherever that was seen to take less of the sender's time; never: copied. For tests: always: by MSG_ZEROCOPY, wherever the kernel takes them so; uring: out of registered buffers where messages come out of the same memory again, else as always; pages: to peers of this host as pages.
         tcp_zerocopy: Kind::Choice(&["auto", "always", "never", "uring", "pages"]), 0, 0, 4;
         /// Whether jobs begin with what earlier ones found out about the links to other hosts (by how many connections long messages go, whether without a copy), and keep what they find: auto: they do, in `links.toml` beside the profile, unless that is off; never: each connection finds out by itself.
         learn: Kind::Choice(&["auto", "never"]), 0, 0, 1;
