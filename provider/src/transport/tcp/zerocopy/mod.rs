@@ -106,7 +106,7 @@ pub(super) struct Lender {
     /// With the endpoint's registered buffers; `None`: they are not wanted.
     account: Option<Account>,
     /// What is lent is read by the receiver, who says when it is through.
-    pages: Option<Arc<Pages>>,
+    pages: Option<Arc<pages::Shared>>,
     /// Frames that were lent so of which he has said that.
     returned: u32,
     /// Payloads since the last one that was not alone, from [`CROWD`] down.
@@ -196,10 +196,10 @@ impl ZeroCopy {
         if !allowed {
             return ZeroCopy::Off(Standing::Impossible);
         }
-        if by_pages && let Err(why) = means.pages.open() {
-            return ZeroCopy::Off(Standing::NoPages(why));
-        }
-        let pages = by_pages.then(|| means.pages.clone());
+        let pages = match by_pages.then(|| means.pages.open()).transpose() {
+            Ok(pages) => pages,
+            Err(why) => return ZeroCopy::Off(Standing::NoPages(why)),
+        };
         let account = match wanted {
             _ if by_pages => None,
             network::ZeroCopy::Auto | network::ZeroCopy::Uring => Some(means.desk.account(slot)),
