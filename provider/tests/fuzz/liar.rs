@@ -70,10 +70,10 @@ impl Writer {
     }
 }
 
-/// A head of a frame, with whatever in it.
+/// A head of a frame, with whatever in it. The upper half of `kind` is what it says of loans.
 fn head(kind: u8, length: u64, rest: [u64; 4]) -> [u8; FRAME_HEAD] {
     let mut bytes = [0; FRAME_HEAD];
-    bytes[..4].copy_from_slice(&[kind, 0, b'r', b'm']);
+    bytes[..4].copy_from_slice(&[kind & 15, kind >> 4, b'r', b'm']);
     bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
     bytes[8..12].copy_from_slice(&(rest[0] as u32).to_le_bytes());
     bytes[12..16].copy_from_slice(&(rest[1] as u32).to_le_bytes());
@@ -123,8 +123,9 @@ impl Liar {
             },
             3 => {
                 let [id, offset, length] = [0; 3].map(|_: u8| script.number());
-                let length = length % (1 << 17);
-                let sound = self.voice.say(scene, &head(2, length, [0, id, 1 << 20, offset]));
+                // Above the length: what it says of loans.
+                let (length, loans) = (length % (1 << 17), (length >> 17) as u8 % 4);
+                let sound = self.voice.say(scene, &head(2 | loans << 4, length, [0, id, 1 << 20, offset]));
                 sound && self.voice.say(scene, &vec![0x5a; length as usize])
             }
             4 => {
