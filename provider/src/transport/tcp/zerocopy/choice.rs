@@ -44,7 +44,7 @@ const REFUSALS: u32 = 3;
 pub(in super::super) enum Way {
     /// The kernel copies it.
     Copied,
-    /// The kernel reads it where it is (`MSG_ZEROCOPY`).
+    /// It is read where it is: by the kernel (`MSG_ZEROCOPY`), or inside a host by the receiver (pages).
     Lent,
     /// The same, out of a buffer that it has pinned before (`IORING_OP_SEND_ZC`).
     Registered,
