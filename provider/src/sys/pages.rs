@@ -53,7 +53,7 @@ impl Pipe {
         // SAFETY: the kernel reads `memory`, and looks up the pages that it names: of the application's, by the contract of `UserSeg::new`, or of the probe. What is not
         // mapped is EFAULT. They are only read, by whoever splices out of the pipe, and the owner leaves them as they are until he hears that this is done.
         let taken = unsafe { libc::vmsplice(self.write.as_raw_fd(), memory, 1, libc::SPLICE_F_NONBLOCK) };
-        usize::try_from(taken).map_err(|_| last())
+        usize::try_from(taken).map_err(|_| forbidden(last()))
     }
 
     /// Lets go of `bytes` that are in the pipe.
@@ -70,8 +70,8 @@ impl Pipe {
     /// Sends as much of the pieces as the socket, which must be a non-blocking one, takes now; `more`: something follows at once that belongs into the same packets.
     ///
     /// # Errors
-    /// `EAGAIN`: it takes nothing. `EFAULT`: there is no such memory, or none that has pages (of a device, say). `EBADF`: the pipe [is
-    /// broken](Self::is_broken). `EPIPE` and others: of the connection; no signal is raised.
+    /// `EAGAIN`: it takes nothing. `EFAULT`: there is no such memory, or none that has pages (of a device, say). `EOPNOTSUPP`:
+    /// such calls are not let pass any more. `EBADF`: the pipe [is broken](Self::is_broken). `EPIPE` and others: of the connection; no signal is raised.
     pub fn send(&mut self, fd: &OwnedFd, pieces: &[Piece<'_>], more: bool) -> Result<usize, Errno> {
         let all: usize = pieces.iter().map(Piece::len).sum();
         let mut sent = 0;
@@ -103,7 +103,7 @@ impl Pipe {
         }
         let taken = self.take(memory)?;
         let flags = if more(taken) { SpliceFlags::NONBLOCK | SpliceFlags::MORE } else { SpliceFlags::NONBLOCK };
-        let gone = silently(taken, || splice(&self.read, None, fd, None, taken, flags));
+        let gone = silently(taken, || splice(&self.read, None, fd, None, taken, flags)).map_err(forbidden);
         self.is_broken = self.empty(taken - gone.unwrap_or(0)).is_err();
         match gone {
             Ok(0) => Err(Errno::AGAIN),
@@ -144,6 +144,11 @@ fn is_pending(blocked: &libc::sigset_t) -> bool {
     let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigpending writes the set or fails; it is read only if it was written.
     unsafe { libc::sigpending(pending.as_mut_ptr()) == 0 && libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1 }
+}
+
+/// What a filter of system calls that came later says, in one word: else it would look like the connection's own error.
+fn forbidden(why: Errno) -> Errno {
+    if matches!(why, Errno::PERM | Errno::ACCESS | Errno::NOSYS) { Errno::OPNOTSUPP } else { why }
 }
 
 fn last() -> Errno {
