@@ -25,13 +25,19 @@ failures=()
 export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
+# As the test harness does: programs and libraries that tests start would else be compiled, with all below them, a second time. Where C calls us a panic ends
+# the process in any case.
+export CARGO_PROFILE_DEV_PANIC=unwind
 # What a later build could take over is worth nothing to a clean clone, whose builds are the first and last. A tree that has
 # such things goes on with them: the other way is another build of everything.
 [ -n "$(ls "$CARGO_TARGET_DIR/debug/incremental" 2>/dev/null)" ] || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts build test network loom miri asan tsan benches aarch64 budget cli papers mpi suites netlab)
+all_steps=(setup fmt clippy floors scripts build test network benches aarch64 budget cli papers mpi suites netlab loom miri asan tsan)
+# What these run is compiled beside the steps before them, from build on (compile_ahead).
+ahead=(test loom asan tsan)
+compile_only=
 
 describe() {
   case $1 in
@@ -83,7 +89,7 @@ step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && pytho
 
 # Always the whole workspace, also for some of its tests: with other features of their dependencies for one package, cargo
 # would compile the engine and its tests again.
-tests() { cargo test --workspace "$@"; }
+tests() { cargo test --workspace $compile_only "$@"; }
 
 # The heap is tested as it is shipped.
 step_test() {
@@ -104,15 +110,15 @@ step_network() {
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=uring FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair
 }
 
-# Always the three together: with other features of their dependencies for each, cargo would compile all of it again.
-release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli; }
+# Always all together: with other features of their dependencies for each, cargo would compile all of it again. With what the step budget counts.
+release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli -p rustmx-benches; }
 
 step_build() { release; }
 
 step_loom() {
   # Not optimized across packages: even so it takes as long to compile as to run.
   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="--cfg loom" \
-    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
+    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom" $compile_only
 }
 
 # The first installed toolchain of which a command works.
@@ -150,9 +156,9 @@ sanitized() {
   library=$(rustc "+$toolchain" --print sysroot)/lib/rustlib/$host/lib
   compgen -G "$library/librustc*_rt.$name.a" >/dev/null ||
     skip "$toolchain has no runtime of $name" || return
-  # An own target directory. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
+  # An own target directory, one for all of them: what runs while compiling is the same. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
   PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 RUSTFLAGS="$flags" \
-    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/$name" "$@"
+    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized" $compile_only "$@"
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
@@ -328,6 +334,21 @@ count() {
     END { print p + 0, f + 0 }' "$1"
 }
 
+# compile_ahead STEP...: with the processor time that the steps before them leave over. Linking what is shipped keeps one core busy, and many tests
+# wait for something. Each has a target directory of its own; whoever comes to a step too soon waits for it there.
+compile_ahead() {
+  local step
+  renice -n 19 -p "$BASHPID" >/dev/null
+  compile_only=--no-run
+  cd "$root" || return
+  for step; do
+    case $step in
+      test) tests ;;
+      *) "step_$step" ;;
+    esac
+  done
+}
+
 run_step() {
   local step=$1 log=$logs/$1.log code=0 begun=$SECONDS beat=0 good bad
   say "$step: $(describe "$step")"
@@ -363,7 +384,7 @@ run_step() {
 }
 
 main() {
-  local steps=("${all_steps[@]}") step known
+  local steps=("${all_steps[@]}") later=() step known
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help)
@@ -393,7 +414,16 @@ main() {
     shift
   done
   mkdir -p "$logs"
-  for step in "${steps[@]}"; do run_step "$step"; done
+  for step in "${steps[@]}"; do
+    if [ "$step" = build ]; then
+      for known in "${ahead[@]}"; do [[ " ${steps[*]} " != *" $known "* ]] || later+=("$known"); done
+      set -m # a process group of its own, to be ended as one
+      compile_ahead "${later[@]}" >"$logs/ahead.log" 2>&1 </dev/null &
+      trap "kill -- -$! 2>/dev/null" EXIT
+      set +m
+    fi
+    run_step "$step"
+  done
   [ ${#failures[@]} = 0 ] || say "failed steps: ${failures[*]}"
   say "done"
   echo "$passed passed, $failed failed, $skipped skipped"
