@@ -11,6 +11,7 @@ use crate::{Failure, bench};
 use rustmx::Config;
 use rustmx::config::force::Way;
 use rustmx::config::{PARAMS, Param};
+use rustmx::mem::engine::Engine;
 use rustmx::select::model::Memory;
 use rustmx::select::profile::MEASURED;
 use serde::Serialize;
@@ -105,12 +106,21 @@ fn parts(setting: &str) -> Option<(&'static Param, &str)> {
     Some((PARAMS.iter().find(|p| p.env() == name)?, value))
 }
 
+/// Whether a value is another way here, and not the same as the first one under another name.
+fn differs_here(name: &str, value: &str) -> bool {
+    match (name, value) {
+        ("record_copy", "ahead") => Engine::asks_ahead(),
+        ("record_copy", "vectors") => Engine::has_vectors(),
+        _ => true,
+    }
+}
+
 /// All combinations of values, the one in force with `config` first.
 fn combinations(tried: &[Tried], config: &Config) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for (param, values) in tried {
         let own = param.value(config);
-        let others = values.iter().filter(|v| **v != own).map(|v| (*v).to_owned());
+        let others = values.iter().filter(|v| **v != own && differs_here(param.name, v)).map(|v| (*v).to_owned());
         let values: Vec<String> = std::iter::once(own.clone()).chain(others).collect();
         all = all.into_iter().flat_map(|some| values.iter().map(move |v| [&some[..], &[setting(param, v)]].concat())).collect();
     }
@@ -167,6 +177,9 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
         }
         let now = found.applied(config);
         let all = combinations(&tried, &now);
+        if all.len() == 1 {
+            continue;
+        }
         let bar = progress((rounds * all.len()) as u64);
         bar.set_message(values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "));
         let mut times = vec![Vec::new(); all.len()];
@@ -235,6 +248,15 @@ mod tests {
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.97, 0.0)]).is_empty(), "too little");
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.8, 0.5)]).is_empty(), "it varies more");
         assert_eq!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.5, 0.1)]), ["FI_RUSTMX_RINGS=taken"], "what differs");
+    }
+
+    /// What the processor does not have goes by `memcpy`: tried, it would differ by noise only.
+    #[test]
+    fn what_the_processor_does_not_have_is_not_tried() {
+        let tried = [(parameter("record_copy").expect("known"), STAGES[1].values[0].1)];
+        let all = combinations(&tried, &Config::default()).concat();
+        let is_tried = |value: &str| all.contains(&format!("FI_RUSTMX_RECORD_COPY={value}"));
+        assert_eq!(["memcpy", "ahead", "vectors"].map(is_tried), [true, Engine::asks_ahead(), Engine::has_vectors()]);
     }
 
     #[test]

@@ -205,7 +205,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[derive(Default)]
@@ -221,9 +221,16 @@ mod tests {
         }
     }
 
-    /// What standard error would show.
+    /// What standard error would show, where the log shows nothing.
     #[derive(Default)]
-    struct Shown(Mutex<Vec<String>>);
+    pub(crate) struct Shown(Mutex<Vec<String>>);
+
+    impl Shown {
+        /// Its lines, taken out.
+        pub(crate) fn lines(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock())
+        }
+    }
 
     impl LogSink for Shown {
         fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
@@ -251,7 +258,7 @@ mod tests {
             (0..9).for_each(|i| log.insist_once(Kind::Descriptors, None, || format!("descriptors {i}")));
         }
         let further = " (of further hosts FI_LOG_LEVEL=warn tells)";
-        assert_eq!(*shown.0.lock(), ["rank 0", "rank 2", &format!("rank 4{further}"), "descriptors 0"]);
+        assert_eq!(shown.lines(), ["rank 0", "rank 2", &format!("rank 4{further}"), "descriptors 0"]);
         let lines = lines.0.lock();
         assert!(lines.len() == 101 && !lines.iter().any(|line| line.contains("further")), "{lines:?}");
     }

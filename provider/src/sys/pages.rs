@@ -67,18 +67,18 @@ impl Pipe {
         Ok(())
     }
 
-    /// Sends as much of the pieces as the socket, which must be a non-blocking one, takes now; `more`: something follows at once that belongs into the same packets.
+    /// Sends as much of the pieces as the socket, which must be a non-blocking one, takes now.
     ///
     /// # Errors
     /// `EAGAIN`: it takes nothing. `EFAULT`: there is no such memory, or none that has pages (of a device, say). `EOPNOTSUPP`:
     /// such calls are not let pass any more. `EBADF`: the pipe [is broken](Self::is_broken). `EPIPE` and others: of the connection; no signal is raised.
-    pub fn send(&mut self, fd: &OwnedFd, pieces: &[Piece<'_>], more: bool) -> Result<usize, Errno> {
+    pub fn send(&mut self, fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
         let all: usize = pieces.iter().map(Piece::len).sum();
         let mut sent = 0;
         for piece in pieces {
             let mut left = piece.slice();
             while left.iov_len > 0 {
-                match self.send_some(fd, &left, |taken| more || sent + taken < all) {
+                match self.send_some(fd, &left, |taken| sent + taken < all) {
                     Ok((taken, gone)) => {
                         sent += gone;
                         if gone < taken {
@@ -189,7 +189,7 @@ mod tests {
             turn = turn * 48271 % 0x7fff_ffff;
             let (first, second) = (1 + turn % 70_001, turn % 600_011);
             let pieces = [Piece::User(whole.part(sent, first)), Piece::User(whole.part(sent + first, second))];
-            match pipe.send(&fd, &pieces, turn % 3 == 0) {
+            match pipe.send(&fd, &pieces) {
                 Ok(n) => {
                     assert!(n > 0);
                     full += usize::from(n < pieces.iter().map(Piece::len).sum());
@@ -221,7 +221,7 @@ mod tests {
         let (mut pipe, mut bytes) = (Pipe::open().expect("a pipe"), vec![7; 100_000]);
         let mut send = || {
             let whole = of_slice(&mut bytes);
-            (0..1000).map(|_| pipe.send(&fd, &[Piece::User(whole)], false)).find(|sent| *sent == Err(Errno::PIPE))
+            (0..1000).map(|_| pipe.send(&fd, &[Piece::User(whole)])).find(|sent| *sent == Err(Errno::PIPE))
         };
         assert!(send().is_some(), "it is gone");
         assert!(!is_pending(&set), "and that was no signal");
@@ -255,10 +255,10 @@ mod tests {
             let at = bytes.as_mut_ptr();
             (crate::mem::user::UserSeg::new(at, 2 * HALF), crate::mem::user::UserSeg::new(at.wrapping_add(HALF), HALF))
         };
-        assert_eq!(pipe.send(&fd, &[Piece::User(whole)], false), Ok(HALF));
-        assert_eq!(pipe.send(&fd, &[Piece::User(missing)], false), Err(Errno::FAULT));
+        assert_eq!(pipe.send(&fd, &[Piece::User(whole)]), Ok(HALF));
+        assert_eq!(pipe.send(&fd, &[Piece::User(missing)]), Err(Errno::FAULT));
         let mut more = [4; 100];
-        assert_eq!(pipe.send(&fd, &[Piece::User(of_slice(&mut more))], false), Ok(100));
+        assert_eq!(pipe.send(&fd, &[Piece::User(of_slice(&mut more))]), Ok(100));
         assert!(!pipe.is_broken());
         let mut got = [0; HALF + 100];
         other.read_exact(&mut got).expect("all of it");

@@ -56,27 +56,8 @@ fn setting(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{LogLevel, LogSink, LogSubsystem};
-    use parking_lot::Mutex;
+    use crate::log::tests::Shown;
     use std::sync::Arc;
-
-    /// What standard error would show.
-    #[derive(Default)]
-    struct Shown(Mutex<Vec<String>>);
-
-    impl LogSink for Shown {
-        fn enabled(&self, _: LogLevel, _: LogSubsystem) -> bool {
-            false
-        }
-
-        fn write(&self, _: LogLevel, _: LogSubsystem, text: &str) {
-            panic!("nobody would see: {text}");
-        }
-
-        fn insist(&self, text: &str) {
-            self.0.lock().push(text.into());
-        }
-    }
 
     #[test]
     #[cfg_attr(miri, ignore = "/proc")]
@@ -85,7 +66,7 @@ mod tests {
         let log = Log::new(shown.clone());
         let all = [Errno::NOBUFS, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOSPC, Errno::MFILE, Errno::CONNREFUSED];
         all.iter().enumerate().for_each(|(i, why)| tell(&log, *why, || format!("no call {i}")));
-        let shown = shown.0.lock();
+        let shown = shown.lines();
         let help = ["0: ", "memory.max", "1: ", "ulimit -Hn", "2: ", "fs.file-max", "4: ", "fs.epoll.max_user_watches"];
         assert_eq!(shown.len(), help.len() / 2, "{shown:?}");
         for (line, help) in shown.iter().zip(help.chunks(2)) {

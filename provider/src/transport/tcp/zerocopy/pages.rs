@@ -31,7 +31,7 @@ impl Pages {
 }
 
 impl Shared {
-    /// As [`Pipe::send`], and nothing follows at once.
+    /// As [`Pipe::send`].
     ///
     /// # Errors
     /// As there; `EOPNOTSUPP`: the pipe was of no use any more, and there is no other one.
@@ -42,7 +42,7 @@ impl Shared {
             *pipe = None;
             *pipe = Pipe::open().ok();
         }
-        pipe.as_mut().ok_or(Errno::OPNOTSUPP)?.send(fd, pieces, false)
+        pipe.as_mut().ok_or(Errno::OPNOTSUPP)?.send(fd, pieces)
     }
 }
 
