@@ -34,10 +34,7 @@ export CARGO_PROFILE_DEV_PANIC=unwind
 # Tests are of the shipped table, whatever this user measured.
 export FI_RUSTMX_PROFILE=off
 
-all_steps=(setup fmt clippy floors scripts build test network benches aarch64 budget cli papers mpi suites netlab loom miri asan tsan)
-# What these run is compiled beside the steps before them, from build on (compile_ahead).
-ahead=(test loom asan tsan)
-compile_only=
+all_steps=(setup fmt clippy floors scripts build test network loom miri asan tsan benches aarch64 budget cli papers mpi suites netlab)
 
 describe() {
   case $1 in
@@ -89,7 +86,7 @@ step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && pytho
 
 # Always the whole workspace, also for some of its tests: with other features of their dependencies for one package, cargo
 # would compile the engine and its tests again.
-tests() { cargo test --workspace $compile_only "$@"; }
+tests() { cargo test --workspace "$@"; }
 
 # The heap is tested as it is shipped.
 step_test() {
@@ -113,12 +110,19 @@ step_network() {
 # Always all together: with other features of their dependencies for each, cargo would compile all of it again. With what the step budget counts.
 release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli -p rustmx-benches; }
 
-step_build() { release; }
+# What is linked for a minute or two keeps one core busy. The tests, if they are to come, are compiled meanwhile; what is wrong with them their own step tells.
+step_build() {
+  local code=0
+  [[ " ${steps[*]} " != *" test "* ]] || tests --no-run --quiet &
+  release || code=$?
+  wait
+  return $code
+}
 
 step_loom() {
   # Not optimized across packages: even so it takes as long to compile as to run.
   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="--cfg loom" \
-    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom" $compile_only
+    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
 }
 
 # The first installed toolchain of which a command works.
@@ -158,7 +162,7 @@ sanitized() {
     skip "$toolchain has no runtime of $name" || return
   # An own target directory, one for all of them: what runs while compiling is the same. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
   PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 RUSTFLAGS="$flags" \
-    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized" $compile_only "$@"
+    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized" "$@"
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
@@ -334,21 +338,6 @@ count() {
     END { print p + 0, f + 0 }' "$1"
 }
 
-# compile_ahead STEP...: with the processor time that the steps before them leave over. Linking what is shipped keeps one core busy, and many tests
-# wait for something. Each has a target directory of its own; whoever comes to a step too soon waits for it there.
-compile_ahead() {
-  local step
-  renice -n 19 -p "$BASHPID" >/dev/null
-  compile_only=--no-run
-  cd "$root" || return
-  for step; do
-    case $step in
-      test) tests ;;
-      *) "step_$step" ;;
-    esac
-  done
-}
-
 run_step() {
   local step=$1 log=$logs/$1.log code=0 begun=$SECONDS beat=0 good bad
   say "$step: $(describe "$step")"
@@ -384,7 +373,7 @@ run_step() {
 }
 
 main() {
-  local steps=("${all_steps[@]}") later=() step known
+  local steps=("${all_steps[@]}") step known
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help)
@@ -414,16 +403,7 @@ main() {
     shift
   done
   mkdir -p "$logs"
-  for step in "${steps[@]}"; do
-    if [ "$step" = build ]; then
-      for known in "${ahead[@]}"; do [[ " ${steps[*]} " != *" $known "* ]] || later+=("$known"); done
-      set -m # a process group of its own, to be ended as one
-      compile_ahead "${later[@]}" >"$logs/ahead.log" 2>&1 </dev/null &
-      trap "kill -- -$! 2>/dev/null" EXIT
-      set +m
-    fi
-    run_step "$step"
-  done
+  for step in "${steps[@]}"; do run_step "$step"; done
   [ ${#failures[@]} = 0 ] || say "failed steps: ${failures[*]}"
   say "done"
   echo "$passed passed, $failed failed, $skipped skipped"
