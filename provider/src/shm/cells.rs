@@ -6,8 +6,9 @@
 //!          copies it out; ours again ◀──────── its next long payload goes there
 //! ```
 //! Who answers so writes to lines that it has just read, which are in its own cache, where those of its ring would have to be taken out of the reader's
-//! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first. Nothing is ever given back by
-//! itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
+//! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first, of those in which as much came as is to be
+//! written: a message of a long and a short record would else be answered the other way round, its long one in the cell of the short one. Nothing is ever given
+//! back by itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
 //! A record may be there before its payload, which then follows (`transport/link/cell.rs`).
 //!
 //! Both sides keep books of what is theirs, by themselves. A peer whose books say otherwise can name a cell that is ours, which is seen; or write to
@@ -50,29 +51,43 @@ pub struct NotTheirs;
 pub struct Cells {
     ours: SharedMem,
     theirs: SharedMem,
-    /// Those that belong to us; the one that came last is the last one.
-    own: SmallVec<[Cell; 2 * MOST_CELLS]>,
+    /// Those that belong to us, and how many bytes came in each; the one that came last is the last one.
+    own: SmallVec<[(Cell, usize); 2 * MOST_CELLS]>,
 }
 
 impl Cells {
     /// The cells of two segments. At first each side has its own.
     pub fn new(ours: SharedMem, theirs: SharedMem) -> Cells {
         let count = (ours.bytes() / CELL).min(MOST_CELLS) as u8;
-        let own = (0..count).rev().map(|index| Cell { theirs: false, index }).collect();
+        let own = (0..count).rev().map(|index| (Cell { theirs: false, index }, 0)).collect();
         Cells { ours, theirs, own }
     }
 
-    /// Takes the one that came last, to be written to and given away with a record.
+    /// Takes one for `len` bytes, to be written to and given away with a record: the last one in which so many came; if none did, the last one of those in which most came.
     #[inline]
-    pub fn take(&mut self) -> Option<Cell> {
-        self.own.pop()
+    pub fn take(&mut self, len: usize) -> Option<Cell> {
+        match self.own.last() {
+            Some((_, came)) if *came >= len => self.own.pop().map(|(cell, _)| cell),
+            _ => self.take_another(len),
+        }
     }
 
-    /// It is, or stays, ours.
+    #[inline(never)]
+    fn take_another(&mut self, len: usize) -> Option<Cell> {
+        let at = self.own.iter().rposition(|(_, came)| *came >= len);
+        let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].1))?;
+        Some(self.own.remove(at).0)
+    }
+
+    /// It is ours, and `len` bytes came in it; or it stays ours.
     #[inline]
-    pub fn put(&mut self, cell: Cell) {
-        debug_assert!(!self.own.contains(&cell));
-        self.own.push(cell);
+    pub fn put(&mut self, cell: Cell, len: usize) {
+        debug_assert!(!self.has(cell));
+        self.own.push((cell, len));
+    }
+
+    fn has(&self, cell: Cell) -> bool {
+        self.own.iter().any(|(own, _)| *own == cell)
     }
 
     /// The cell that the peer calls so, in which it has put something for us.
@@ -82,7 +97,7 @@ impl Cells {
     pub fn hear(&self, name: u64) -> Result<Cell, NotTheirs> {
         let cell = Cell::named(name).ok_or(NotTheirs)?;
         let there = cell.offset() < self.memory(cell).bytes();
-        if there && !self.own.contains(&cell) { Ok(cell) } else { Err(NotTheirs) }
+        if there && !self.has(cell) { Ok(cell) } else { Err(NotTheirs) }
     }
 
     fn memory(&self, cell: Cell) -> &SharedMem {
@@ -115,23 +130,53 @@ mod tests {
     fn the_one_that_came_last_is_used_first() {
         let (mut a, mut b) = pair(2, 2);
         for _ in 0..3 {
-            let first = a.take().expect("own");
+            let first = a.take(100).expect("own");
             let heard = b.hear(first.name()).expect("a's");
-            b.put(heard);
-            let back = b.take().expect("just came");
+            b.put(heard, 100);
+            let back = b.take(100).expect("just came");
             assert_eq!(back, heard);
             let heard = a.hear(back.name()).expect("b's");
             assert_eq!(heard, first);
-            a.put(heard);
+            a.put(heard, 100);
         }
+    }
+
+    #[test]
+    fn a_long_and_a_short_one_come_back_as_they_went() {
+        let (mut a, mut b) = pair(3, 3);
+        let mut went = Vec::new();
+        for (turn, lens) in [[CELL, 1000], [CELL, 1000], [CELL, 900], [CELL - 1, 1000]].into_iter().enumerate() {
+            let sent = lens.map(|len| a.take(len).expect("own"));
+            let places = sent.map(|cell| a.place(cell).0.pointer(a.place(cell).1, CELL));
+            if turn > 0 {
+                assert_eq!(places, went[..], "turn {turn}: each where as much came");
+            }
+            went = places.to_vec();
+            for (cell, len) in sent.into_iter().zip(lens) {
+                let heard = b.hear(cell.name()).expect("a's");
+                b.put(heard, len);
+            }
+            std::mem::swap(&mut a, &mut b);
+        }
+        // Where nothing is long enough, most of it is where most came.
+        let all = [10, 30, 30, 20];
+        let (mut one, mut other) = pair(all.len(), 0);
+        let cells = all.map(|_| one.take(0).expect("own"));
+        for (cell, len) in cells.into_iter().zip(all) {
+            let heard = other.hear(cell.name()).expect("one's");
+            other.put(heard, len);
+        }
+        let taken = [40, 20, 5, 40, 1].map(|len| other.take(len).map(|cell| other.place(cell).1 / CELL));
+        let nth = |at: usize| Some(one.place(cells[at]).1 / CELL);
+        assert_eq!(taken, [nth(2), nth(3), nth(1), nth(0), None]);
     }
 
     #[test]
     fn who_only_hears_has_all_in_the_end() {
         let (mut a, mut b) = pair(3, 2);
-        while let Some(cell) = a.take() {
+        while let Some(cell) = a.take(1) {
             let heard = b.hear(cell.name()).expect("a's");
-            b.put(heard);
+            b.put(heard, 1);
         }
         assert_eq!((a.own.len(), b.own.len()), (0, 5));
     }
@@ -139,32 +184,32 @@ mod tests {
     #[test]
     fn lies() {
         let (mut a, b) = pair(2, 1);
-        let own = a.own[0];
+        let own = a.own[0].0;
         let as_the_peer_calls_it = own.name() ^ 1;
         assert_eq!(a.hear(as_the_peer_calls_it), Err(NotTheirs), "it is ours");
-        let there = b.own[0].name();
+        let there = b.own[0].0.name();
         assert!(a.hear(there).is_ok());
         for name in [there + 2, there + 256, 1 << 40, u64::MAX, u64::MAX - 1] {
             assert_eq!(a.hear(name), Err(NotTheirs), "{name:#x}");
         }
         let heard = a.hear(there).expect("the peer's");
-        a.put(heard);
+        a.put(heard, CELL);
         assert_eq!(a.hear(there), Err(NotTheirs), "it came already");
-        assert!(pair(0, 0).0.take().is_none() && pair(0, 0).0.hear(0).is_err());
+        assert!(pair(0, 0).0.take(1).is_none() && pair(0, 0).0.hear(0).is_err());
     }
 
     proptest! {
         /// Whoever gives what to whom: each cell has one owner, and both sides mean the same memory by a name.
         #[test]
-        fn each_belongs_to_one(turns in proptest::collection::vec(any::<bool>(), 0..200), a in 0usize..4, b in 0usize..4) {
+        fn each_belongs_to_one(turns in proptest::collection::vec((any::<bool>(), 0..=CELL), 0..200), a in 0usize..4, b in 0usize..4) {
             let (mut one, mut other) = pair(a, b);
-            for first in turns {
+            for (first, len) in turns {
                 let (from, to) = if first { (&mut one, &mut other) } else { (&mut other, &mut one) };
-                let Some(cell) = from.take() else { continue };
+                let Some(cell) = from.take(len) else { continue };
                 let heard = to.hear(cell.name()).expect("not its own");
                 let ((m, at), (n, there)) = (from.place(cell), to.place(heard));
                 prop_assert_eq!(m.pointer(at, CELL), n.pointer(there, CELL));
-                to.put(heard);
+                to.put(heard, len);
                 prop_assert!(from.hear(heard.name()).is_ok() && to.hear(cell.name()).is_err());
                 prop_assert_eq!(one.own.len() + other.own.len(), a + b);
             }

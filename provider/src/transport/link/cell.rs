@@ -6,7 +6,7 @@ use super::{Class, Corrupt, Draft, Inbound, Link, NotSent};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
-use crate::shm::cells::{Cell, Cells};
+use crate::shm::cells::Cell;
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
 use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
 
@@ -50,10 +50,10 @@ impl Link {
         let (iov, len) = (std::slice::from_ref(piece), piece.len());
         if (CELLED..=CELL).contains(&len)
             && len < self.announce.min
-            && let Some(cell) = self.cells.as_mut().and_then(Cells::take)
+            && let Some(cell) = self.cells.as_mut().and_then(|cells| cells.take(len))
         {
             let engine = self.fills_by(iov);
-            let (memory, at, offset) = self.line_for(cell, Class::Envelope)?;
+            let (memory, at, offset) = self.line_for(cell, len, Class::Envelope)?;
             memory.fill_by(engine, at, iov, 0, len);
             self.name_cell(offset, cell, len);
             let flags = flags | flag::IN_CELL;
@@ -62,9 +62,9 @@ impl Link {
         self.send(&Draft { kind: Kind::Eager, flags, tag, data, body: [0; 2], iov, skip: 0, len, bytes: &[] }, Class::Envelope)
     }
 
-    /// A free line for a record with this cell: where the cell is, and the offset of the line. Without one the cell is ours again.
+    /// A free line for a record with `len` bytes in this cell: where the cell is, and the offset of the line. Without one the cell is ours again.
     #[inline]
-    fn line_for(&mut self, cell: Cell, class: Class) -> Result<(&SharedMem, usize, usize), NotSent> {
+    fn line_for(&mut self, cell: Cell, len: usize, class: Class) -> Result<(&SharedMem, usize, usize), NotSent> {
         let room = self.room_for(1, class);
         let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
         match room {
@@ -73,7 +73,7 @@ impl Link {
                 Ok((memory, at, offset))
             }
             Err(why) => {
-                cells.put(cell);
+                cells.put(cell, len);
                 Err(why)
             }
         }
@@ -90,7 +90,7 @@ impl Link {
     #[inline(never)]
     pub(super) fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
         let cells = self.cells.as_mut()?;
-        if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take() } else { None }
+        if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take(draft.len) } else { None }
     }
 
     /// Sends a record of one line, whose last word names the cell in which the payload is. A long message is announced first: while its payload goes into the cell
@@ -98,7 +98,7 @@ impl Link {
     #[inline(never)]
     pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
         let (engine, early) = (self.fills_by(draft.iov), goes_early(draft, self.announce));
-        let (memory, at, offset) = self.line_for(cell, class)?;
+        let (memory, at, offset) = self.line_for(cell, draft.len, class)?;
         match draft.bytes {
             _ if early => {}
             [] => memory.fill_by(engine, at, draft.iov, draft.skip, draft.len),
@@ -167,7 +167,7 @@ impl Link {
         }
         let cell = cells.hear(self.name_of_cell(inbound)).map_err(|_| Corrupt)?;
         if let Some(inbound) = &mut self.inbound {
-            inbound.cell = Some(cell);
+            inbound.cell = Some((cell, bytes));
         }
         Ok(())
     }
@@ -225,6 +225,6 @@ impl Link {
 
     #[inline(never)]
     pub(super) fn place_in_cell(&self) -> Option<(&SharedMem, usize)> {
-        Some(self.cells.as_ref()?.place(self.inbound.as_ref()?.cell?))
+        Some(self.cells.as_ref()?.place(self.inbound.as_ref()?.cell?.0))
     }
 }

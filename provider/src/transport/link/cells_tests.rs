@@ -64,10 +64,10 @@ fn an_answer_goes_where_the_question_lay() {
         assert_eq!(send(from, kind, &bytes), Ok(1), "a line, however long");
         let (header, got) = receive(to);
         assert!(header.is_in_cell() && got == bytes, "round {round}");
-        let taken = to.cells.as_mut().expect("open").take().expect("it came");
+        let taken = to.cells.as_mut().expect("open").take(bytes.len()).expect("it came");
         let place = to.cells.as_ref().map(|cells| cells.place(taken)).expect("open");
         let at = place.0.pointer(place.1, 1).addr();
-        to.cells.as_mut().expect("open").put(taken);
+        to.cells.as_mut().expect("open").put(taken, bytes.len());
         // By both mappings in turn.
         assert!(cell.is_none_or(|seen: [Option<usize>; 2]| seen[round as usize % 2].is_none_or(|seen| seen == at)));
         cell.get_or_insert([None; 2])[round as usize % 2] = Some(at);

@@ -186,9 +186,9 @@ impl Link {
             inbound.rx.release(lines);
             inbound.copied = 0;
             if inbound.cell.is_some()
-                && let (Some(cell), Some(cells)) = (inbound.cell.take(), &mut self.cells)
+                && let (Some((cell, came)), Some(cells)) = (inbound.cell.take(), &mut self.cells)
             {
-                cells.put(cell);
+                cells.put(cell, came);
             }
             // Long records: let the writer go on while we copy the next one.
             if inbound.rx.consumed().wrapping_sub(self.told) >= self.tx.lines() / 8 {

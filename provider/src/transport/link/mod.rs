@@ -88,8 +88,8 @@ struct Inbound {
     rx: Consumer<SharedMem>,
     ring: SharedMem,
     theirs: SharedMem,
-    /// That of the record at the head, if its payload is in one.
-    cell: Option<Cell>,
+    /// That of the record at the head, if its payload is in one, and of how many bytes that is.
+    cell: Option<(Cell, usize)>,
     /// Bytes of the record at the head that have been copied to where they belong.
     copied: usize,
 }
