@@ -28,9 +28,10 @@ def budgets():
 
 
 def build():
-    """Builds what is counted, with what is shipped and as that is (alone, its dependencies could have other features), and returns its path."""
+    """Builds what is counted, with what is shipped and as that is, by the words of release() in ci/test.sh (alone, its dependencies could have other
+    features), and returns its path."""
     packages = [word for name in ("rustmx-fi", "rustmx-heap", "rustmx-cli", "rustmx-benches") for word in ("-p", name)]
-    command = ["cargo", "build", "--release", *packages, "--message-format=json"]
+    command = ["cargo", "build", "--release", *packages, "--features", "rustmx-benches/counted", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     for line in built.stdout.splitlines():
         message = json.loads(line) if line.startswith("{") else {}

@@ -119,8 +119,7 @@ def choose(options):
             say("without fabtests, which ends every process of the machine that is named fi_…: unshare is refused here")
             continue
         baseline = getattr(suite, "BASELINE", None)
-        usual = [part for part in suite.PARTS if part not in suite.LEFT_OUT_OF_ALL]
-        for part in options.parts or (suite.SHORT if options.suite == "short" else usual):
+        for part in options.parts or (suite.SHORT if options.suite == "short" else record.usual(suite)):
             both = bool(options.baseline and baseline)
             if options.missing and not record.missing(suite.NAME, part, "rustmx"):
                 if not (both and record.missing(suite.NAME, part, baseline)):

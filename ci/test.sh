@@ -26,7 +26,7 @@ export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
 unset RUSTFLAGS
 # As the test harness does: programs and libraries that tests start would else be compiled, with all below them, a second time. Where C calls us a panic ends
-# the process in any case.
+# the process in any case; one in a thread of ours ends that thread, and the test by its watchdog.
 export CARGO_PROFILE_DEV_PANIC=unwind
 # What a later build could take over is worth nothing to a clean clone, whose builds are the first and last. A tree that has
 # such things goes on with them: the other way is another build of everything.
@@ -45,7 +45,7 @@ describe() {
     scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, ci/compare-tcp.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests), and programs on the heap as it is shipped" ;;
     network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
-    build) echo "what is shipped: the provider, the heap, the command" ;;
+    build) echo "what is shipped (the provider, the heap, the command) and what is counted; the tests beside it, if they are to come" ;;
     loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
@@ -107,8 +107,8 @@ step_network() {
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_ZEROCOPY=uring FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair
 }
 
-# Always all together: with other features of their dependencies for each, cargo would compile all of it again. With what the step budget counts.
-release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli -p rustmx-benches; }
+# Always all together: with other features of their dependencies for each, cargo would compile all of it again. With what ci/budget.py counts, by the same words.
+release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli -p rustmx-benches --features rustmx-benches/counted; }
 
 # What is linked for a minute or two keeps one core busy. The tests, if they are to come, are compiled meanwhile; what is wrong with them their own step tells.
 step_build() {

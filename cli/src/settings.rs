@@ -106,21 +106,35 @@ fn parts(setting: &str) -> Option<(&'static Param, &str)> {
     Some((PARAMS.iter().find(|p| p.env() == name)?, value))
 }
 
-/// Whether a value is another way here, and not the same as the first one under another name.
-fn differs_here(name: &str, value: &str) -> bool {
+/// What the processor can do: ask for lines ahead, and copy by vectors.
+type Abilities = [bool; 2];
+
+fn abilities() -> Abilities {
+    [Engine::asks_ahead(), Engine::has_vectors()]
+}
+
+/// What a value comes to here: ways to copy that the processor does not have are `memcpy` under another name.
+fn comes_to<'a>(name: &str, value: &'a str, [ahead, vectors]: Abilities) -> &'a str {
     match (name, value) {
-        ("record_copy", "ahead") => Engine::asks_ahead(),
-        ("record_copy", "vectors") => Engine::has_vectors(),
-        _ => true,
+        ("record_copy", "ahead") if !ahead => "memcpy",
+        ("record_copy", "vectors") if !vectors => "memcpy",
+        _ => value,
     }
 }
 
-/// All combinations of values, the one in force with `config` first.
-fn combinations(tried: &[Tried], config: &Config) -> Vec<Vec<String>> {
+/// All combinations of values that differ here, the one in force with `config` first.
+fn combinations(tried: &[Tried], config: &Config, can: Abilities) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for (param, values) in tried {
         let own = param.value(config);
-        let others = values.iter().filter(|v| **v != own && differs_here(param.name, v)).map(|v| (*v).to_owned());
+        let comes_to = |value| comes_to(param.name, value, can);
+        let mut known = vec![comes_to(&own)];
+        let others = values.iter().filter(|v| {
+            let new = !known.contains(&comes_to(v));
+            known.push(comes_to(v));
+            new
+        });
+        let others: Vec<String> = others.map(|v| (*v).to_owned()).collect();
         let values: Vec<String> = std::iter::once(own.clone()).chain(others).collect();
         all = all.into_iter().flat_map(|some| values.iter().map(move |v| [&some[..], &[setting(param, v)]].concat())).collect();
     }
@@ -176,7 +190,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
             continue;
         }
         let now = found.applied(config);
-        let all = combinations(&tried, &now);
+        let all = combinations(&tried, &now, abilities());
         if all.len() == 1 {
             continue;
         }
@@ -209,7 +223,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
 impl fmt::Display for Found {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.candidates.is_empty() {
-            return writeln!(out, "How the memory between two processes is used was set, and not tried.");
+            return writeln!(out, "How the memory between two processes is used was set, or can be nothing else here: nothing was tried.");
         }
         writeln!(out, "The memory between two processes, 1 KiB to 1 MiB; times beside what is shipped:")?;
         for Candidate { settings, time, spread } in &self.candidates {
@@ -242,7 +256,7 @@ mod tests {
         let config = Config::on(Processor::Zen4);
         let tried: Vec<Tried> =
             STAGES[0].values.iter().map(|(name, values)| (parameter(name).expect("known"), *values)).collect();
-        let all = combinations(&tried, &config);
+        let all = combinations(&tried, &config, abilities());
         assert_eq!((all.len(), &all[0][..]), (6, &["FI_RUSTMX_RINGS=taken".to_string(), "FI_RUSTMX_FETCH_AHEAD=0".into()][..]));
         let (a, b) = (["FI_RUSTMX_RINGS=open", "FI_RUSTMX_FETCH_AHEAD=0"], ["FI_RUSTMX_RINGS=taken", "FI_RUSTMX_FETCH_AHEAD=0"]);
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.97, 0.0)]).is_empty(), "too little");
@@ -254,9 +268,17 @@ mod tests {
     #[test]
     fn what_the_processor_does_not_have_is_not_tried() {
         let tried = [(parameter("record_copy").expect("known"), STAGES[1].values[0].1)];
-        let all = combinations(&tried, &Config::default()).concat();
-        let is_tried = |value: &str| all.contains(&format!("FI_RUSTMX_RECORD_COPY={value}"));
-        assert_eq!(["memcpy", "ahead", "vectors"].map(is_tried), [true, Engine::asks_ahead(), Engine::has_vectors()]);
+        let values = |own: &str, can| {
+            let mut config = Config::default();
+            tried[0].0.parse_into(&mut config, own).expect("a word");
+            let all = combinations(&tried, &config, can).concat();
+            all.iter().filter_map(|setting| Some(setting.split_once('=')?.1.to_owned())).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(values("memcpy", [true, true]), "memcpy ahead vectors");
+        assert_eq!(values("memcpy", [true, false]), "memcpy ahead");
+        assert_eq!(values("memcpy", [false, false]), "memcpy");
+        assert_eq!(values("vectors", [true, true]), "vectors memcpy ahead");
+        assert_eq!(values("vectors", [true, false]), "vectors ahead", "in force, and memcpy already");
     }
 
     #[test]

@@ -30,11 +30,11 @@ for _set, _what in {
     PARTS[_set] = _what
     PARTS[f"{_set}-b"] = f"{_what}, addresses exchanged out of band (-b)"
 PARTS["uber"] = "fi_ubertest with mpi-tests/conformance/rdm.test"
-PARTS["few"] = "the same, but for most types of atomics (in uber, too)"
-# Quick has them, and uber.
+PARTS["few"] = "the same with 4 of the 14 types of atomics"
 SHORT = ("unit", "few")
+# Quick has them, or uber.
 LEFT_OUT_OF_ALL = ("unit", "unit-b", "functional", "functional-b", "few")
-# Of fourteen types, which are four fifths of the cases of uber: of one byte, of several, and the longest ones.
+# Atomics of fourteen types are four fifths of the cases of uber. These are of one byte, of several, and the longest ones.
 FEW = ("INT8", "UINT64", "FLOAT", "LONG_DOUBLE_COMPLEX")
 
 # Seconds for one test; runfabtests.sh itself would give 120.
@@ -120,8 +120,14 @@ def run_part(part, transport):
 
 def questions(text, types):
     """What fi_ubertest is asked; of atomics only some `types`, if they are named."""
-    lists = lambda found: found[1] + "".join(line for line in found[2].splitlines(True) if types is None or line.strip(" \t\n,")[3:] in types)
-    return re.sub(r"(datatype: \[\n)((?:\s*FI_\w+,\n)+)", lists, text)
+    def some(found):
+        kept = [line for line in found[2].splitlines(True) if types is None or line.strip(" \t\n,").removeprefix("FI_") in types]
+        assert types is None or len(kept) == len(types), f"{kept} of {types}"
+        return found[1] + "".join(kept)
+
+    asked, lists = re.subn(r"(datatype: \[\n)((?:\s*FI_\w+,\n)+)", some, text)
+    assert lists, "no list of types"
+    return asked
 
 
 def uber(block):

@@ -200,11 +200,16 @@ def folded(title, names):
     return f"<details><summary>{title}: {len(names)}</summary>\n\n" + "\n".join(lines) + "\n\n</details>\n\n"
 
 
+def usual(suite):
+    """The parts that `all` runs. Most of the others have cases that these have, too, which would count twice."""
+    return [part for part in suite.PARTS if part not in suite.LEFT_OUT_OF_ALL]
+
+
 def table(suites):
     """The table of all kept records, in the order of the suites' own lists of parts."""
     rows, failures, elsewhere, left_out, totals = [], "", "", {}, dict.fromkeys(RESULTS, 0)
     for suite in suites:
-        for part in suite.PARTS:
+        for part in usual(suite):
             record = load(suite.NAME, part, "rustmx")
             if not record:
                 continue
@@ -241,7 +246,7 @@ def by_network(suites):
     """What is kept of parts that ran with every peer reached by TCP (`--network`)."""
     rows, failures = [], ""
     for suite in suites:
-        for part in suite.PARTS:
+        for part in usual(suite):
             record = read(WORK / "results-network" / suite.NAME / f"{part}.rustmx.json")
             if not record:
                 continue

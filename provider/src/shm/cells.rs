@@ -7,8 +7,8 @@
 //! ```
 //! Who answers so writes to lines that it has just read, which are in its own cache, where those of its ring would have to be taken out of the reader's
 //! (`docs/adr/0004-ring.md`, "Answers go where the question lay"). The cell that came last is used first, of those in which as much came as is to be
-//! written: a message of a long and a short record would else be answered the other way round, its long one in the cell of the short one. Nothing is ever given
-//! back by itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
+//! written, or most if that is nowhere: a message of a long and a short record would else be answered the other way round, its long one in the cell of the short
+//! one. Nothing is ever given back by itself: who has none sends by the ring, as without cells. (There are cells only if both segments have some.)
 //! A record may be there before its payload, which then follows (`transport/link/cell.rs`).
 //!
 //! Both sides keep books of what is theirs, by themselves. A peer whose books say otherwise can name a cell that is ours, which is seen; or write to
@@ -51,43 +51,59 @@ pub struct NotTheirs;
 pub struct Cells {
     ours: SharedMem,
     theirs: SharedMem,
-    /// Those that belong to us, and how many bytes came in each; the one that came last is the last one.
-    own: SmallVec<[(Cell, usize); 2 * MOST_CELLS]>,
+    /// Those that belong to us; the one that came last is the last one.
+    own: SmallVec<[Own; 2 * MOST_CELLS]>,
+}
+
+/// A cell that belongs to us.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// The cell.
+    pub cell: Cell,
+    /// Bytes that came in it last: its first ones, which are in our cache.
+    came: u16,
 }
 
 impl Cells {
     /// The cells of two segments. At first each side has its own.
     pub fn new(ours: SharedMem, theirs: SharedMem) -> Cells {
         let count = (ours.bytes() / CELL).min(MOST_CELLS) as u8;
-        let own = (0..count).rev().map(|index| (Cell { theirs: false, index }, 0)).collect();
+        let own = (0..count).rev().map(|index| Own { cell: Cell { theirs: false, index }, came: 0 }).collect();
         Cells { ours, theirs, own }
     }
 
     /// Takes one for `len` bytes, to be written to and given away with a record: the last one in which so many came; if none did, the last one of those in which most came.
+    /// (Of a message the longest record is written first, and read first.)
     #[inline]
-    pub fn take(&mut self, len: usize) -> Option<Cell> {
+    pub fn take(&mut self, len: usize) -> Option<Own> {
         match self.own.last() {
-            Some((_, came)) if *came >= len => self.own.pop().map(|(cell, _)| cell),
+            Some(own) if usize::from(own.came) >= len => self.own.pop(),
             _ => self.take_another(len),
         }
     }
 
     #[inline(never)]
-    fn take_another(&mut self, len: usize) -> Option<Cell> {
-        let at = self.own.iter().rposition(|(_, came)| *came >= len);
-        let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].1))?;
-        Some(self.own.remove(at).0)
+    fn take_another(&mut self, len: usize) -> Option<Own> {
+        let at = self.own.iter().rposition(|own| usize::from(own.came) >= len);
+        let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].came))?;
+        Some(self.own.remove(at))
     }
 
-    /// It is ours, and `len` bytes came in it; or it stays ours.
+    /// It is not given away, and stays as it was.
+    pub fn keep(&mut self, own: Own) {
+        debug_assert!(!self.has(own.cell));
+        self.own.push(own);
+    }
+
+    /// It has come, with `len` bytes in it.
     #[inline]
-    pub fn put(&mut self, cell: Cell, len: usize) {
+    pub fn put(&mut self, cell: Cell, len: u16) {
         debug_assert!(!self.has(cell));
-        self.own.push((cell, len));
+        self.own.push(Own { cell, came: len });
     }
 
     fn has(&self, cell: Cell) -> bool {
-        self.own.iter().any(|(own, _)| *own == cell)
+        self.own.iter().any(|own| own.cell == cell)
     }
 
     /// The cell that the peer calls so, in which it has put something for us.
@@ -117,6 +133,8 @@ mod tests {
     use crate::mem::shared::Heap;
     use proptest::prelude::*;
 
+    const WHOLE: u16 = CELL as u16;
+
     fn memory(cells: usize) -> SharedMem {
         SharedMem::new(Heap::new(cells * CELL + 64)).slice(64, cells * CELL)
     }
@@ -130,10 +148,10 @@ mod tests {
     fn the_one_that_came_last_is_used_first() {
         let (mut a, mut b) = pair(2, 2);
         for _ in 0..3 {
-            let first = a.take(100).expect("own");
+            let first = a.take(100).expect("own").cell;
             let heard = b.hear(first.name()).expect("a's");
             b.put(heard, 100);
-            let back = b.take(100).expect("just came");
+            let back = b.take(100).expect("just came").cell;
             assert_eq!(back, heard);
             let heard = a.hear(back.name()).expect("b's");
             assert_eq!(heard, first);
@@ -145,8 +163,8 @@ mod tests {
     fn a_long_and_a_short_one_come_back_as_they_went() {
         let (mut a, mut b) = pair(3, 3);
         let mut went = Vec::new();
-        for (turn, lens) in [[CELL, 1000], [CELL, 1000], [CELL, 900], [CELL - 1, 1000]].into_iter().enumerate() {
-            let sent = lens.map(|len| a.take(len).expect("own"));
+        for (turn, lens) in [[WHOLE, 1000], [WHOLE, 1000], [WHOLE, 900], [WHOLE - 1, 1000]].into_iter().enumerate() {
+            let sent = lens.map(|len| a.take(len.into()).expect("own").cell);
             let places = sent.map(|cell| a.place(cell).0.pointer(a.place(cell).1, CELL));
             if turn > 0 {
                 assert_eq!(places, went[..], "turn {turn}: each where as much came");
@@ -158,24 +176,41 @@ mod tests {
             }
             std::mem::swap(&mut a, &mut b);
         }
-        // Where nothing is long enough, most of it is where most came.
-        let all = [10, 30, 30, 20];
-        let (mut one, mut other) = pair(all.len(), 0);
-        let cells = all.map(|_| one.take(0).expect("own"));
-        for (cell, len) in cells.into_iter().zip(all) {
+    }
+
+    /// The last one that is long enough, also behind a shorter one; and if none is, the last one of the longest.
+    #[test]
+    fn which_one_is_taken() {
+        let came = [10, 30, 30, 20, 5];
+        let (mut one, mut other) = pair(came.len(), 0);
+        let cells = came.map(|_| one.take(0).expect("own").cell);
+        for (cell, len) in cells.into_iter().zip(came) {
             let heard = other.hear(cell.name()).expect("one's");
             other.put(heard, len);
         }
-        let taken = [40, 20, 5, 40, 1].map(|len| other.take(len).map(|cell| other.place(cell).1 / CELL));
+        let taken = [25, 40, 20, 3, 40, 1].map(|len| other.take(len).map(|own| other.place(own.cell).1 / CELL));
         let nth = |at: usize| Some(one.place(cells[at]).1 / CELL);
-        assert_eq!(taken, [nth(2), nth(3), nth(1), nth(0), None]);
+        assert_eq!(taken, [nth(2), nth(1), nth(3), nth(4), nth(0), None]);
+    }
+
+    #[test]
+    fn what_is_kept_is_as_it_was() {
+        let (mut a, b) = pair(1, 2);
+        for (own, len) in [(b.own[0], 7), (b.own[1], WHOLE)] {
+            a.put(a.hear(own.cell.name()).expect("b's"), len);
+        }
+        for _ in 0..3 {
+            let own = a.take(CELL).expect("a long one");
+            assert_eq!(own.came, WHOLE);
+            a.keep(own);
+        }
     }
 
     #[test]
     fn who_only_hears_has_all_in_the_end() {
         let (mut a, mut b) = pair(3, 2);
-        while let Some(cell) = a.take(1) {
-            let heard = b.hear(cell.name()).expect("a's");
+        while let Some(own) = a.take(1) {
+            let heard = b.hear(own.cell.name()).expect("a's");
             b.put(heard, 1);
         }
         assert_eq!((a.own.len(), b.own.len()), (0, 5));
@@ -184,16 +219,16 @@ mod tests {
     #[test]
     fn lies() {
         let (mut a, b) = pair(2, 1);
-        let own = a.own[0].0;
+        let own = a.own[0].cell;
         let as_the_peer_calls_it = own.name() ^ 1;
         assert_eq!(a.hear(as_the_peer_calls_it), Err(NotTheirs), "it is ours");
-        let there = b.own[0].0.name();
+        let there = b.own[0].cell.name();
         assert!(a.hear(there).is_ok());
         for name in [there + 2, there + 256, 1 << 40, u64::MAX, u64::MAX - 1] {
             assert_eq!(a.hear(name), Err(NotTheirs), "{name:#x}");
         }
         let heard = a.hear(there).expect("the peer's");
-        a.put(heard, CELL);
+        a.put(heard, WHOLE);
         assert_eq!(a.hear(there), Err(NotTheirs), "it came already");
         assert!(pair(0, 0).0.take(1).is_none() && pair(0, 0).0.hear(0).is_err());
     }
@@ -201,11 +236,11 @@ mod tests {
     proptest! {
         /// Whoever gives what to whom: each cell has one owner, and both sides mean the same memory by a name.
         #[test]
-        fn each_belongs_to_one(turns in proptest::collection::vec((any::<bool>(), 0..=CELL), 0..200), a in 0usize..4, b in 0usize..4) {
+        fn each_belongs_to_one(turns in proptest::collection::vec((any::<bool>(), 0..=WHOLE), 0..200), a in 0usize..4, b in 0usize..4) {
             let (mut one, mut other) = pair(a, b);
             for (first, len) in turns {
                 let (from, to) = if first { (&mut one, &mut other) } else { (&mut other, &mut one) };
-                let Some(cell) = from.take(len) else { continue };
+                let Some(Own { cell, .. }) = from.take(len.into()) else { continue };
                 let heard = to.hear(cell.name()).expect("not its own");
                 let ((m, at), (n, there)) = (from.place(cell), to.place(heard));
                 prop_assert_eq!(m.pointer(at, CELL), n.pointer(there, CELL));

@@ -6,7 +6,7 @@ use super::{Class, Corrupt, Draft, Inbound, Link, NotSent};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
-use crate::shm::cells::Cell;
+use crate::shm::cells::{Cell, Own};
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
 use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
 
@@ -50,30 +50,30 @@ impl Link {
         let (iov, len) = (std::slice::from_ref(piece), piece.len());
         if (CELLED..=CELL).contains(&len)
             && len < self.announce.min
-            && let Some(cell) = self.cells.as_mut().and_then(|cells| cells.take(len))
+            && let Some(own) = self.cells.as_mut().and_then(|cells| cells.take(len))
         {
             let engine = self.fills_by(iov);
-            let (memory, at, offset) = self.line_for(cell, len, Class::Envelope)?;
+            let (memory, at, offset) = self.line_for(own, Class::Envelope)?;
             memory.fill_by(engine, at, iov, 0, len);
-            self.name_cell(offset, cell, len);
+            self.name_cell(offset, own.cell, len);
             let flags = flags | flag::IN_CELL;
             return Ok(self.publish(1, Header { kind: Kind::Eager, flags, len: len as u16, ack: 0, tag, data }));
         }
         self.send(&Draft { kind: Kind::Eager, flags, tag, data, body: [0; 2], iov, skip: 0, len, bytes: &[] }, Class::Envelope)
     }
 
-    /// A free line for a record with `len` bytes in this cell: where the cell is, and the offset of the line. Without one the cell is ours again.
+    /// A free line for a record with this cell: where the cell is, and the offset of the line. Without one the cell stays ours.
     #[inline]
-    fn line_for(&mut self, cell: Cell, len: usize, class: Class) -> Result<(&SharedMem, usize, usize), NotSent> {
+    fn line_for(&mut self, own: Own, class: Class) -> Result<(&SharedMem, usize, usize), NotSent> {
         let room = self.room_for(1, class);
         let Some(cells) = &mut self.cells else { return Err(NotSent::Full) };
         match room {
             Ok(offset) => {
-                let (memory, at) = cells.place(cell);
+                let (memory, at) = cells.place(own.cell);
                 Ok((memory, at, offset))
             }
             Err(why) => {
-                cells.put(cell, len);
+                cells.keep(own);
                 Err(why)
             }
         }
@@ -88,7 +88,7 @@ impl Link {
 
     /// A cell for the payload of a record, if there is one and it may go there.
     #[inline(never)]
-    pub(super) fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Cell> {
+    pub(super) fn cell_for(&mut self, draft: &Draft<'_>) -> Option<Own> {
         let cells = self.cells.as_mut()?;
         if draft.kind.may_be_in_cell() && draft.len <= CELL { cells.take(draft.len) } else { None }
     }
@@ -96,9 +96,9 @@ impl Link {
     /// Sends a record of one line, whose last word names the cell in which the payload is. A long message is announced first: while its payload goes into the cell
     /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
     #[inline(never)]
-    pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, cell: Cell) -> Result<u32, NotSent> {
+    pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, own: Own) -> Result<u32, NotSent> {
         let (engine, early) = (self.fills_by(draft.iov), goes_early(draft, self.announce));
-        let (memory, at, offset) = self.line_for(cell, draft.len, class)?;
+        let (memory, at, offset) = self.line_for(own, class)?;
         match draft.bytes {
             _ if early => {}
             [] => memory.fill_by(engine, at, draft.iov, draft.skip, draft.len),
@@ -106,11 +106,11 @@ impl Link {
         }
         let filled = if early { 0 } else { draft.len };
         self.put_body(offset, draft);
-        self.name_cell(offset, cell, filled);
+        self.name_cell(offset, own.cell, filled);
         let header = draft.header();
         let position = self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header });
         if early {
-            self.fill_behind(offset, cell, draft);
+            self.fill_behind(offset, own.cell, draft);
         }
         Ok(position)
     }
@@ -156,13 +156,13 @@ impl Link {
     /// Finds the cell of the record at the head, if its payload is in one.
     #[inline]
     pub fn find_cell(&mut self, header: &Header) -> Result<(), Corrupt> {
-        if header.is_in_cell() { self.hear_of_cell(header.len.into()) } else { Ok(()) }
+        if header.is_in_cell() { self.hear_of_cell(header.len) } else { Ok(()) }
     }
 
     #[inline(never)]
-    fn hear_of_cell(&mut self, bytes: usize) -> Result<(), Corrupt> {
+    fn hear_of_cell(&mut self, bytes: u16) -> Result<(), Corrupt> {
         let (Some(inbound), Some(cells)) = (&self.inbound, &self.cells) else { return Err(Corrupt) };
-        if bytes > CELL {
+        if usize::from(bytes) > CELL {
             return Err(Corrupt);
         }
         let cell = cells.hear(self.name_of_cell(inbound)).map_err(|_| Corrupt)?;

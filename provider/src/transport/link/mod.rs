@@ -89,7 +89,7 @@ struct Inbound {
     ring: SharedMem,
     theirs: SharedMem,
     /// That of the record at the head, if its payload is in one, and of how many bytes that is.
-    cell: Option<(Cell, usize)>,
+    cell: Option<(Cell, u16)>,
     /// Bytes of the record at the head that have been copied to where they belong.
     copied: usize,
 }
@@ -274,9 +274,9 @@ impl Link {
     #[inline]
     pub fn send(&mut self, draft: &Draft<'_>, class: Class) -> Result<u32, NotSent> {
         if draft.len >= CELLED
-            && let Some(cell) = self.cell_for(draft)
+            && let Some(own) = self.cell_for(draft)
         {
-            return self.send_by_cell(draft, class, cell);
+            return self.send_by_cell(draft, class, own);
         }
         let payload = Header::payload_offset(draft.kind, draft.len);
         let need = (payload + draft.len).div_ceil(LINE) as u32;
