@@ -223,7 +223,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
 impl fmt::Display for Found {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.candidates.is_empty() {
-            return writeln!(out, "How the memory between two processes is used was set, or can be nothing else here: nothing was tried.");
+            return writeln!(out, "How the memory between two processes is used was set, or can be no other here.");
         }
         writeln!(out, "The memory between two processes, 1 KiB to 1 MiB; times beside what is shipped:")?;
         for Candidate { settings, time, spread } in &self.candidates {
