@@ -76,14 +76,13 @@ impl Cells {
     /// (Of a message the longest record is written first, and read first.)
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<Own> {
-        match self.own.last() {
-            Some(own) if usize::from(own.came) >= len => self.own.pop(),
-            _ => self.take_another(len),
-        }
+        let last = self.own.pop()?;
+        if usize::from(last.came) >= len { Some(last) } else { self.take_another(last, len) }
     }
 
     #[inline(never)]
-    fn take_another(&mut self, len: usize) -> Option<Own> {
+    fn take_another(&mut self, last: Own, len: usize) -> Option<Own> {
+        self.own.push(last);
         let at = self.own.iter().rposition(|own| usize::from(own.came) >= len);
         let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].came))?;
         Some(self.own.remove(at))
