@@ -7,7 +7,7 @@
 #
 #   SUITE        fabtests, mpich, mpi4py, imb, hpcc or netpipe; without a PART, all that --list does not
 #                mark "not in all"
-#   short        most of the parts that ci/test.sh runs: some 6 minutes with 2 cores, a third of it what is built first
+#   short        most of the parts that ci/test.sh runs: some minutes with 2 cores, much of it what is built first
 #   table        write mpi-tests/CONFORMANCE.md from the results kept last
 #   --list       suites and parts
 #   --baseline   run each part over another transport first (mpich and fabtests: libfabric's tcp; mpi4py:

@@ -34,7 +34,7 @@ PARTS["few"] = "the same with 4 of the 14 types of atomics"
 SHORT = ("unit", "few")
 # Quick has them, or uber.
 LEFT_OUT_OF_ALL = ("unit", "unit-b", "functional", "functional-b", "few")
-# Atomics of fourteen types are four fifths of the cases of uber. These are of one byte, of several, and the longest ones.
+# Atomics of fourteen types are nine tenths of the 1743 cases of uber; with these, of one byte, of several, and the longest ones, there are 632.
 FEW = ("INT8", "UINT64", "FLOAT", "LONG_DOUBLE_COMPLEX")
 
 # Seconds for one test; runfabtests.sh itself would give 120.
