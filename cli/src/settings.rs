@@ -11,7 +11,7 @@ use crate::{Failure, bench};
 use rustmx::Config;
 use rustmx::config::force::Way;
 use rustmx::config::{PARAMS, Param};
-use rustmx::mem::engine::Engine;
+use rustmx::mem::vectors::Vectors;
 use rustmx::select::model::Memory;
 use rustmx::select::profile::MEASURED;
 use serde::Serialize;
@@ -106,28 +106,20 @@ fn parts(setting: &str) -> Option<(&'static Param, &str)> {
     Some((PARAMS.iter().find(|p| p.env() == name)?, value))
 }
 
-/// What the processor can do: ask for lines ahead, and copy by vectors.
-type Abilities = [bool; 2];
-
-fn abilities() -> Abilities {
-    [Engine::asks_ahead(), Engine::has_vectors()]
-}
-
 /// What a value comes to here: ways to copy that the processor does not have are `memcpy` under another name.
-fn comes_to<'a>(name: &str, value: &'a str, [ahead, vectors]: Abilities) -> &'a str {
+fn comes_to<'a>(name: &str, value: &'a str, vectors: bool) -> &'a str {
     match (name, value) {
-        ("record_copy", "ahead") if !ahead => "memcpy",
-        ("record_copy", "vectors") if !vectors => "memcpy",
+        ("record_copy", "ahead" | "vectors") if !vectors => "memcpy",
         _ => value,
     }
 }
 
 /// All combinations of values that differ here, the one in force with `config` first.
-fn combinations(tried: &[Tried], config: &Config, can: Abilities) -> Vec<Vec<String>> {
+fn combinations(tried: &[Tried], config: &Config, vectors: bool) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for (param, values) in tried {
         let own = param.value(config);
-        let comes_to = |value| comes_to(param.name, value, can);
+        let comes_to = |value| comes_to(param.name, value, vectors);
         let mut known = vec![comes_to(&own)];
         let others = values.iter().filter(|v| {
             let new = !known.contains(&comes_to(v));
@@ -190,7 +182,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
             continue;
         }
         let now = found.applied(config);
-        let all = combinations(&tried, &now, abilities());
+        let all = combinations(&tried, &now, Vectors::here().is_some());
         if all.len() == 1 {
             continue;
         }
@@ -256,7 +248,7 @@ mod tests {
         let config = Config::on(Processor::Zen4);
         let tried: Vec<Tried> =
             STAGES[0].values.iter().map(|(name, values)| (parameter(name).expect("known"), *values)).collect();
-        let all = combinations(&tried, &config, abilities());
+        let all = combinations(&tried, &config, true);
         assert_eq!((all.len(), &all[0][..]), (6, &["FI_RUSTMX_RINGS=taken".to_string(), "FI_RUSTMX_FETCH_AHEAD=0".into()][..]));
         let (a, b) = (["FI_RUSTMX_RINGS=open", "FI_RUSTMX_FETCH_AHEAD=0"], ["FI_RUSTMX_RINGS=taken", "FI_RUSTMX_FETCH_AHEAD=0"]);
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.97, 0.0)]).is_empty(), "too little");
@@ -268,17 +260,16 @@ mod tests {
     #[test]
     fn what_the_processor_does_not_have_is_not_tried() {
         let tried = [(parameter("record_copy").expect("known"), STAGES[1].values[0].1)];
-        let values = |own: &str, can| {
+        let values = |own: &str, vectors| {
             let mut config = Config::default();
             tried[0].0.parse_into(&mut config, own).expect("a word");
-            let all = combinations(&tried, &config, can).concat();
+            let all = combinations(&tried, &config, vectors).concat();
             all.iter().filter_map(|setting| Some(setting.split_once('=')?.1.to_owned())).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(values("memcpy", [true, true]), "memcpy ahead vectors");
-        assert_eq!(values("memcpy", [true, false]), "memcpy ahead");
-        assert_eq!(values("memcpy", [false, false]), "memcpy");
-        assert_eq!(values("vectors", [true, true]), "vectors memcpy ahead");
-        assert_eq!(values("vectors", [true, false]), "vectors ahead", "in force, and memcpy already");
+        assert_eq!(values("memcpy", true), "memcpy ahead vectors");
+        assert_eq!(values("memcpy", false), "memcpy");
+        assert_eq!(values("vectors", true), "vectors memcpy ahead");
+        assert_eq!(values("vectors", false), "vectors", "in force, and memcpy already");
     }
 
     #[test]

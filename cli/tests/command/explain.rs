@@ -144,9 +144,9 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
     assert!(["streaming stores", "helper thread"].iter().all(|name| engine(&all, name)["on"] == false), "{}", all["engines"]);
     // That one depends on the processor.
     for (value, name, on) in [
-        ("ahead", "lines asked for ahead", Engine::asks_ahead()),
-        ("vectors", "vectors of a line", Engine::has_vectors()),
-        ("memcpy", "vectors of a line", false),
+        ("ahead", "lines asked for ahead", Engine::ahead().is_some()),
+        ("vectors", "vectors", Engine::by_vectors().is_some()),
+        ("memcpy", "vectors", false),
     ] {
         let this = engine(&explained(&[("FI_RUSTMX_RECORD_COPY", value)]), name);
         assert_eq!(this["on"], on, "{this}");

@@ -1,4 +1,4 @@
-//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), by loads and stores of whole lines (*vectors*), or by
+//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), by loads and stores of whole lines or of halves of them (*vectors*), or by
 //! stores that go past the caches (*streaming*, *non-temporal*).
 //!
 //! A core that reads what another one has just written waits for each line. Its own prefetchers ask for the next ones, on some processors for fewer than can be under
@@ -15,6 +15,7 @@
 // UNSAFETY: raw copies, some of them by instructions that Rust has only as intrinsics.
 
 use super::aliased;
+use super::vectors::{self, Vectors};
 
 /// A way to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,28 +27,25 @@ pub enum Engine {
     Ahead,
     /// By vectors of a line each, where the machine has them (x86-64 with AVX-512) and the copy is long enough, else plain. For what is in another core's cache, and for what goes into
     /// lines that another core has.
-    Vectors,
+    Lines,
+    /// The same by vectors of half a line (x86-64 with AVX).
+    Halves,
     /// Past the caches where the machine can do that (x86-64), else plain.
     Streaming,
 }
 
 impl Engine {
-    /// Whether this machine has what [`Ahead`](Engine::Ahead) needs.
-    #[inline]
-    pub fn asks_ahead() -> bool {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return std::arch::is_x86_feature_detected!("avx");
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        false
+    /// That by the longest vectors of this machine.
+    pub fn by_vectors() -> Option<Engine> {
+        match Vectors::here()? {
+            Vectors::Lines => Some(Engine::Lines),
+            Vectors::Halves => Some(Engine::Halves),
+        }
     }
 
-    /// The same of [`Vectors`](Engine::Vectors).
-    #[inline]
-    pub fn has_vectors() -> bool {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return std::arch::is_x86_feature_detected!("avx512f");
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        false
+    /// [`Ahead`](Engine::Ahead), if this machine can do that.
+    pub fn ahead() -> Option<Engine> {
+        Vectors::here().map(|_| Engine::Ahead)
     }
 
     /// The same for what this core has written itself: nothing is to be asked for.
@@ -58,7 +56,7 @@ impl Engine {
     /// The same for what comes by way of a ring, whose lines go round.
     #[inline]
     pub fn for_ring(self) -> Engine {
-        if self == Engine::Vectors { Engine::Plain } else { self }
+        if matches!(self, Engine::Lines | Engine::Halves) { Engine::Plain } else { self }
     }
 
     /// The same for a part of a message of so many bytes: longer ones are better copied by `memcpy`.
@@ -66,7 +64,8 @@ impl Engine {
     pub fn for_message(self, total: usize) -> Engine {
         let below = match self {
             Engine::Ahead => AHEAD_BELOW,
-            Engine::Vectors => VECTORS_BELOW,
+            Engine::Lines => LINES_BELOW,
+            Engine::Halves => HALVES_BELOW,
             _ => usize::MAX,
         };
         if total < below { self } else { Engine::Plain }
@@ -78,7 +77,8 @@ impl Engine {
         match self {
             Engine::Plain => aliased::FROM,
             Engine::Ahead => AHEAD_FROM,
-            Engine::Vectors => VECTORS_FROM,
+            Engine::Lines => LINES_FROM,
+            Engine::Halves => HALVES_FROM,
             Engine::Streaming => 0,
         }
     }
@@ -100,7 +100,9 @@ impl Engine {
             // SAFETY: as above.
             Engine::Ahead => unsafe { read_ahead(src, dst, n) },
             // SAFETY: as above.
-            Engine::Vectors => unsafe { by_vectors(src, dst, n) },
+            Engine::Lines => unsafe { in_lines(src, dst, n) },
+            // SAFETY: as above.
+            Engine::Halves => unsafe { in_halves(src, dst, n) },
             // SAFETY: as above.
             Engine::Streaming => unsafe { stream(src, dst, n) },
         }
@@ -110,12 +112,18 @@ impl Engine {
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
 pub const AHEAD_FROM: usize = 2 << 10;
 
-/// Bytes of the shortest copy by vectors: to find out which one is meant takes as long as they save of a shorter one.
-pub const VECTORS_FROM: usize = 1 << 10;
+/// Bytes of the shortest copy by vectors of a line: to find out which one is meant takes as long as they save of a shorter one.
+pub const LINES_FROM: usize = 1 << 10;
 
-/// Bytes of the shortest message that is not copied by vectors: where it goes does not lie in the nearest cache as a whole any more, and the `memcpy` of these processors
-/// (`rep movsb`) does not fetch lines that it overwrites.
-pub const VECTORS_BELOW: usize = 32 << 10;
+/// The same by vectors of half a line: glibc copies what is shorter by such vectors itself.
+pub const HALVES_FROM: usize = 4 << 10;
+
+/// Bytes of the shortest message that is not copied by vectors of a line: where it goes does not lie in the nearest cache as a whole any more, and the `memcpy` of these processors
+/// (`rep movsb`) does not fetch lines that it overwrites. (Measured on Zen 5.)
+pub const LINES_BELOW: usize = 32 << 10;
+
+/// The same by vectors of half a line: it does not lie in the second-level cache. (Measured on Zen 3.)
+pub const HALVES_BELOW: usize = 512 << 10;
 
 /// Lines are asked for so many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
 pub const AHEAD: usize = 2 << 10;
@@ -129,7 +137,7 @@ pub const AHEAD_BELOW: usize = 256 << 10;
 #[inline]
 unsafe fn read_ahead(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= AHEAD_FROM && Engine::asks_ahead() {
+    if n >= AHEAD_FROM && Vectors::here().is_some() {
         // SAFETY: our contract is the same, and there is AVX.
         unsafe { read_ahead_avx(src, dst, n) };
         return;
@@ -144,41 +152,34 @@ unsafe fn read_ahead(src: *const u8, dst: *mut u8, n: usize) {
 #[target_feature(enable = "avx")]
 #[inline(never)]
 unsafe fn read_ahead_avx(src: *const u8, dst: *mut u8, n: usize) {
-    use core::arch::x86_64::{__m256i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
-    /// Bytes of two lines, copied in one go.
-    const PAIR: usize = 128;
-    let pairs = n / PAIR * PAIR;
-    // SAFETY: all loads and stores are at offsets below `pairs` <= n, inside src..src+n and dst..dst+n, which do not overlap (our contract); they need no alignment.
-    // A prefetch changes no memory and raises no fault, wherever it points (AMD64 Architecture Programmer's Manual vol. 3, PREFETCHlevel); the second one, whose line may lie behind, is made by
-    // wrapping arithmetic. The caller has seen that there is AVX.
-    unsafe {
-        for line in (0..AHEAD.min(n)).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T1>(src.add(line).cast());
-        }
-        for at in (0..pairs).step_by(PAIR) {
-            // What lies behind is perhaps being written.
-            if n - at > AHEAD {
-                _mm_prefetch::<_MM_HINT_T1>(src.add(at + AHEAD).cast());
-                _mm_prefetch::<_MM_HINT_T1>(src.wrapping_add(at + AHEAD + 64).cast());
-            }
-            let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
-            let parts = [0, 1, 2, 3].map(|i| _mm256_loadu_si256(from.add(i)));
-            for (i, part) in parts.into_iter().enumerate() {
-                _mm256_storeu_si256(to.add(i), part);
-            }
-        }
-        core::ptr::copy_nonoverlapping(src.add(pairs), dst.add(pairs), n - pairs);
-    }
+    // SAFETY: our contract is the same.
+    unsafe { vectors::asking_ahead(src, dst, n, AHEAD) };
 }
 
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[inline]
-unsafe fn by_vectors(src: *const u8, dst: *mut u8, n: usize) {
+unsafe fn in_lines(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= VECTORS_FROM && Engine::has_vectors() {
+    if n >= LINES_FROM && Vectors::here() == Some(Vectors::Lines) {
         // SAFETY: our contract is the same, and there is AVX-512.
-        unsafe { by_vectors_of_512(src, dst, n) };
+        unsafe { by_lines(src, dst, n) };
+        return;
+    }
+    // SAFETY: our contract is the same.
+    unsafe { aliased::copy(src, dst, n) };
+}
+
+/// Copies that `rep movsb` stumbles at are nothing special here.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline]
+unsafe fn in_halves(src: *const u8, dst: *mut u8, n: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if n >= HALVES_FROM && Vectors::here().is_some() {
+        // SAFETY: our contract is the same, there are enough bytes for a vector, and there is AVX.
+        unsafe { by_halves(src, dst, n) };
         return;
     }
     // SAFETY: our contract is the same.
@@ -190,23 +191,19 @@ unsafe fn by_vectors(src: *const u8, dst: *mut u8, n: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx512f")]
 #[inline(never)]
-unsafe fn by_vectors_of_512(src: *const u8, dst: *mut u8, n: usize) {
-    use core::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_storeu_si512};
-    /// Bytes of four lines, copied in one go.
-    const FOUR: usize = 256;
-    let fours = n / FOUR * FOUR;
-    // SAFETY: all loads and stores are at offsets below `fours` <= n, inside src..src+n and dst..dst+n, which do not overlap (our contract); they need no alignment.
-    // The caller has seen that there is AVX-512.
-    unsafe {
-        for at in (0..fours).step_by(FOUR) {
-            let (from, to) = (src.add(at).cast::<__m512i>(), dst.add(at).cast::<__m512i>());
-            let parts = [0, 1, 2, 3].map(|i| _mm512_loadu_si512(from.add(i)));
-            for (i, part) in parts.into_iter().enumerate() {
-                _mm512_storeu_si512(to.add(i), part);
-            }
-        }
-        core::ptr::copy_nonoverlapping(src.add(fours), dst.add(fours), n - fours);
-    }
+unsafe fn by_lines(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: our contract is the same.
+    unsafe { vectors::by_lines(src, dst, n) };
+}
+
+/// # Safety
+/// As `copy_nonoverlapping`; `n` is at least a vector, and the processor must have AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+#[inline(never)]
+unsafe fn by_halves(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: our contract is the same.
+    unsafe { vectors::by_halves::<4>(src, dst, n) };
 }
 
 /// # Safety
@@ -255,7 +252,7 @@ mod tests {
         /// Any length, any alignment of either side: the bytes that are meant, and no others.
         #[test]
         fn copies_what_memcpy_copies(from in 0usize..70, to in 0usize..70, n in prop_oneof![0usize..300, 0usize..5000, 4000usize..20_000],
-            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Vectors), Just(Engine::Streaming)]) {
+            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Lines), Just(Engine::Halves), Just(Engine::Streaming)]) {
             let source: Vec<u8> = (0..from + n).map(|i| (i * 7 + i / 251) as u8).collect();
             let mut got = vec![0xeeu8; to + n + 70];
             let mut want = got.clone();

@@ -1,5 +1,5 @@
 //! Memory: what a peer may write ([`shared`]), what the application owns ([`user`]), and every
-//! payload copy between the two, also past the caches ([`engine`]) and where `memcpy` stumbles ([`aliased`]). The upper floors copy through safe calls only.
+//! payload copy between the two, also by vectors and past the caches ([`engine`], [`vectors`]) and where `memcpy` stumbles ([`aliased`]). The upper floors copy through safe calls only.
 
 #[cfg(not(loom))]
 pub mod aliased;
@@ -14,3 +14,5 @@ pub mod remote;
 pub mod shared;
 #[cfg(not(loom))]
 pub mod user;
+#[cfg(not(loom))]
+pub mod vectors;

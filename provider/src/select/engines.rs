@@ -10,11 +10,12 @@ const STREAM_FROM: usize = 64 << 10;
 
 /// How records are copied, if they are long enough ([`Engine::from`]).
 pub fn records_by(config: &Config) -> Engine {
-    match config.record_copy {
-        1 if Engine::asks_ahead() => Engine::Ahead,
-        2 if Engine::has_vectors() => Engine::Vectors,
-        _ => Engine::Plain,
-    }
+    let said = match config.record_copy {
+        1 => Engine::ahead(),
+        2 => Engine::by_vectors(),
+        _ => None,
+    };
+    said.unwrap_or(Engine::Plain)
 }
 
 /// The same of memory that a process has lent.
@@ -65,12 +66,17 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 5] {
     );
     let (from, why) = record(Engine::Ahead, 1, said);
     let ahead = EngineUse { name: "lines asked for ahead", from, why };
-    let said = (
-        "FI_RUSTMX_RECORD_COPY=vectors: what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 32 KiB",
-        "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX-512",
-    );
-    let (from, why) = record(Engine::Vectors, 2, said);
-    let vectors = EngineUse { name: "vectors of a line", from, why };
+    let vectors = Engine::by_vectors().unwrap_or(Engine::Halves);
+    let on = match vectors {
+        Engine::Lines => {
+            "FI_RUSTMX_RECORD_COPY=vectors: of a line (AVX-512), what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 32 KiB"
+        }
+        _ => {
+            "FI_RUSTMX_RECORD_COPY=vectors: of half a line (AVX), what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 512 KiB"
+        }
+    };
+    let (from, why) = record(vectors, 2, (on, "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX"));
+    let vectors = EngineUse { name: "vectors", from, why };
     let nothing_mapped = config.lend == 2;
     let (from, why) = match config.copy {
         _ if nothing_mapped => (None, "FI_RUSTMX_LEND=never: no memory is mapped in which they could copy"),
@@ -120,11 +126,12 @@ mod tests {
         let [ahead, vectors, stores, helper, aliased] = told(&plain, None);
         assert_eq!(aliased.0.is_some(), aliased::trips(), "{}", aliased.1);
         assert!([ahead, vectors].iter().all(|one| one.0.is_none() && one.1.contains("RECORD_COPY=memcpy")));
-        for (set, has, missing) in [(1, Engine::asks_ahead(), "no AVX"), (2, Engine::has_vectors(), "no AVX-512")] {
+        for (set, engine) in [(1, Engine::ahead()), (2, Engine::by_vectors())] {
+            let has = engine.is_some();
             let config = Config { record_copy: set, ..Config::default() };
             let [ahead, vectors, ..] = told(&config, None);
             let (this, other) = if set == 1 { (ahead, vectors) } else { (vectors, ahead) };
-            assert_eq!((this.0.is_some(), this.1.contains(missing), other.0), (has, !has, None));
+            assert_eq!((this.0.is_some(), this.1.contains("no AVX"), other.0), (has, !has, None));
             let by = [0, 1, 2].map(|copy| lent_by(&Config { copy, ..config.clone() }) != Engine::Plain);
             assert_eq!(by, [true, false, true].map(|yes| yes && has));
         }
