@@ -49,7 +49,10 @@ const STAGES: [Stage; 4] = [
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
     },
-    Stage { values: &[("record_copy", &["memcpy", "ahead", "vectors"])], sizes: &[2 << 10, 4 << 10, 8 << 10, 16 << 10] },
+    Stage {
+        values: &[("record_copy", &["memcpy", "ahead", "vectors", "abreast"])],
+        sizes: &[2 << 10, 4 << 10, 8 << 10, 16 << 10],
+    },
     Stage {
         values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "8"])],
         sizes: &[8 << 10, 16 << 10, 32 << 10],
@@ -107,15 +110,16 @@ fn parts(setting: &str) -> Option<(&'static Param, &str)> {
 }
 
 /// What a value comes to here: ways to copy that the processor does not have are `memcpy` under another name.
-fn comes_to<'a>(name: &str, value: &'a str, vectors: bool) -> &'a str {
+fn comes_to<'a>(name: &str, value: &'a str, vectors: Option<Vectors>) -> &'a str {
     match (name, value) {
-        ("record_copy", "ahead" | "vectors") if !vectors => "memcpy",
+        ("record_copy", "ahead" | "abreast") if vectors.is_none() => "memcpy",
+        ("record_copy", "vectors") if vectors != Some(Vectors::Lines) => "memcpy",
         _ => value,
     }
 }
 
 /// All combinations of values that differ here, the one in force with `config` first.
-fn combinations(tried: &[Tried], config: &Config, vectors: bool) -> Vec<Vec<String>> {
+fn combinations(tried: &[Tried], config: &Config, vectors: Option<Vectors>) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for (param, values) in tried {
         let own = param.value(config);
@@ -182,7 +186,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
             continue;
         }
         let now = found.applied(config);
-        let all = combinations(&tried, &now, Vectors::here().is_some());
+        let all = combinations(&tried, &now, Vectors::here());
         if all.len() == 1 {
             continue;
         }
@@ -248,7 +252,7 @@ mod tests {
         let config = Config::on(Processor::Zen4);
         let tried: Vec<Tried> =
             STAGES[0].values.iter().map(|(name, values)| (parameter(name).expect("known"), *values)).collect();
-        let all = combinations(&tried, &config, true);
+        let all = combinations(&tried, &config, Vectors::here());
         assert_eq!((all.len(), &all[0][..]), (6, &["FI_RUSTMX_RINGS=taken".to_string(), "FI_RUSTMX_FETCH_AHEAD=0".into()][..]));
         let (a, b) = (["FI_RUSTMX_RINGS=open", "FI_RUSTMX_FETCH_AHEAD=0"], ["FI_RUSTMX_RINGS=taken", "FI_RUSTMX_FETCH_AHEAD=0"]);
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.97, 0.0)]).is_empty(), "too little");
@@ -266,10 +270,12 @@ mod tests {
             let all = combinations(&tried, &config, vectors).concat();
             all.iter().filter_map(|setting| Some(setting.split_once('=')?.1.to_owned())).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(values("memcpy", true), "memcpy ahead vectors");
-        assert_eq!(values("memcpy", false), "memcpy");
-        assert_eq!(values("vectors", true), "vectors memcpy ahead");
-        assert_eq!(values("vectors", false), "vectors", "in force, and memcpy already");
+        let (lines, halves) = (Some(Vectors::Lines), Some(Vectors::Halves));
+        assert_eq!(values("memcpy", lines), "memcpy ahead vectors abreast");
+        assert_eq!(values("memcpy", halves), "memcpy ahead abreast");
+        assert_eq!(values("memcpy", None), "memcpy");
+        assert_eq!(values("vectors", lines), "vectors memcpy ahead abreast");
+        assert_eq!(values("vectors", halves), "vectors ahead abreast", "in force, and memcpy already");
     }
 
     #[test]

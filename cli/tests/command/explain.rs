@@ -139,14 +139,15 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         let engines = all["engines"].as_array().expect("engines");
         engines.iter().find(|e| e["engine"] == name).unwrap_or_else(|| panic!("no {name}: {engines:?}")).clone()
     };
-    assert_eq!(all["engines"].as_array().map(Vec::len), Some(5));
+    assert_eq!(all["engines"].as_array().map(Vec::len), Some(6));
     assert_eq!(engine(&all, "aliased copies")["on"], rustmx::mem::aliased::trips(), "{}", all["engines"]);
     assert!(["streaming stores", "helper thread"].iter().all(|name| engine(&all, name)["on"] == false), "{}", all["engines"]);
     // That one depends on the processor.
     for (value, name, on) in [
-        ("ahead", "lines asked for ahead", Engine::ahead().is_some()),
-        ("vectors", "vectors", Engine::by_vectors().is_some()),
-        ("memcpy", "vectors", false),
+        ("ahead", "lines asked for ahead", Engine::Ahead.is_there()),
+        ("vectors", "vectors of a line", Engine::Vectors.is_there()),
+        ("abreast", "stretches side by side", Engine::Abreast.is_there()),
+        ("memcpy", "vectors of a line", false),
     ] {
         let this = engine(&explained(&[("FI_RUSTMX_RECORD_COPY", value)]), name);
         assert_eq!(this["on"], on, "{this}");

@@ -218,15 +218,16 @@ impl Endpoint {
     /// All that there is to tell. `far`: there were peers on other hosts.
     pub(super) fn circumstances(&self, far: bool) -> Vec<Circumstance> {
         let stats = self.stats();
-        let [ahead, vectors, stores, helper, aliased] = engines::uses(&self.config, Some(self.crowd.has_room()));
+        let [ahead, vectors, abreast, stores, helper, aliased] = engines::uses(&self.config, Some(self.crowd.has_room()));
         let (on, says) = lending(&self.config);
         let members = format!(",\"on\":{on},\"says\":{}", quoted(&says));
         let lends = Circumstance { about: "lends", says, members, used: false };
         let kept = self.what_is_kept(&stats);
         let (past_caches, helped) = (Some(stats.past_caches), Some(stats.helped));
-        let mut all: Vec<_> = [(ahead, None), (vectors, None), (stores, past_caches), (helper, helped), (aliased, None)]
-            .map(|(by, bytes)| engine(by, bytes))
-            .into();
+        let mut all: Vec<_> =
+            [(ahead, None), (vectors, None), (abreast, None), (stores, past_caches), (helper, helped), (aliased, None)]
+                .map(|(by, bytes)| engine(by, bytes))
+                .into();
         all.extend([lends, kept]);
         let listening = self.door.as_ref().map_or(0, |door| door.listening());
         let shared = match listening {

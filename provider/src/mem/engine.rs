@@ -1,4 +1,4 @@
-//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), by loads and stores of whole lines or of halves of them (*vectors*), or by
+//! How bytes are copied in user space: by `memcpy`, by loads whose lines are asked for well before (*ahead*), by loads and stores of whole lines (*vectors*), in two stretches side by side (*abreast*), or by
 //! stores that go past the caches (*streaming*, *non-temporal*).
 //!
 //! A core that reads what another one has just written waits for each line. Its own prefetchers ask for the next ones, on some processors for fewer than can be under
@@ -27,25 +27,21 @@ pub enum Engine {
     Ahead,
     /// By vectors of a line each, where the machine has them (x86-64 with AVX-512) and the copy is long enough, else plain. For what is in another core's cache, and for what goes into
     /// lines that another core has.
-    Lines,
-    /// The same by vectors of half a line (x86-64 with AVX).
-    Halves,
+    Vectors,
+    /// By vectors of half a line, two stretches of the copy side by side, where the machine has them (x86-64 with AVX) and the copy is long enough, else plain. For the same.
+    Abreast,
     /// Past the caches where the machine can do that (x86-64), else plain.
     Streaming,
 }
 
 impl Engine {
-    /// That by the longest vectors of this machine.
-    pub fn by_vectors() -> Option<Engine> {
-        match Vectors::here()? {
-            Vectors::Lines => Some(Engine::Lines),
-            Vectors::Halves => Some(Engine::Halves),
+    /// Whether this machine has it. (What it has not is copied as by [`Plain`](Engine::Plain).)
+    pub fn is_there(self) -> bool {
+        match self {
+            Engine::Plain | Engine::Streaming => true,
+            Engine::Ahead | Engine::Abreast => Vectors::here().is_some(),
+            Engine::Vectors => Vectors::here() == Some(Vectors::Lines),
         }
-    }
-
-    /// [`Ahead`](Engine::Ahead), if this machine can do that.
-    pub fn ahead() -> Option<Engine> {
-        Vectors::here().map(|_| Engine::Ahead)
     }
 
     /// The same for what this core has written itself: nothing is to be asked for.
@@ -56,7 +52,7 @@ impl Engine {
     /// The same for what comes by way of a ring, whose lines go round.
     #[inline]
     pub fn for_ring(self) -> Engine {
-        if matches!(self, Engine::Lines | Engine::Halves) { Engine::Plain } else { self }
+        if matches!(self, Engine::Vectors | Engine::Abreast) { Engine::Plain } else { self }
     }
 
     /// The same for a part of a message of so many bytes: longer ones are better copied by `memcpy`.
@@ -64,8 +60,7 @@ impl Engine {
     pub fn for_message(self, total: usize) -> Engine {
         let below = match self {
             Engine::Ahead => AHEAD_BELOW,
-            Engine::Lines => LINES_BELOW,
-            Engine::Halves => HALVES_BELOW,
+            Engine::Vectors => VECTORS_BELOW,
             _ => usize::MAX,
         };
         if total < below { self } else { Engine::Plain }
@@ -77,8 +72,8 @@ impl Engine {
         match self {
             Engine::Plain => aliased::FROM,
             Engine::Ahead => AHEAD_FROM,
-            Engine::Lines => LINES_FROM,
-            Engine::Halves => HALVES_FROM,
+            Engine::Vectors => VECTORS_FROM,
+            Engine::Abreast => ABREAST_FROM,
             Engine::Streaming => 0,
         }
     }
@@ -100,9 +95,9 @@ impl Engine {
             // SAFETY: as above.
             Engine::Ahead => unsafe { read_ahead(src, dst, n) },
             // SAFETY: as above.
-            Engine::Lines => unsafe { in_lines(src, dst, n) },
+            Engine::Vectors => unsafe { by_vectors(src, dst, n) },
             // SAFETY: as above.
-            Engine::Halves => unsafe { in_halves(src, dst, n) },
+            Engine::Abreast => unsafe { abreast(src, dst, n) },
             // SAFETY: as above.
             Engine::Streaming => unsafe { stream(src, dst, n) },
         }
@@ -112,18 +107,18 @@ impl Engine {
 /// Bytes of the shortest copy whose lines are asked for ahead: the lines of shorter ones are all under way before it would help.
 pub const AHEAD_FROM: usize = 2 << 10;
 
-/// Bytes of the shortest copy by vectors of a line: to find out which one is meant takes as long as they save of a shorter one.
-pub const LINES_FROM: usize = 1 << 10;
+/// Bytes of the shortest copy by vectors: to find out which one is meant takes as long as they save of a shorter one.
+pub const VECTORS_FROM: usize = 1 << 10;
 
-/// The same by vectors of half a line: glibc copies what is shorter by such vectors itself.
-pub const HALVES_FROM: usize = 4 << 10;
+/// Bytes of the shortest message that is not copied by vectors: where it goes does not lie in the nearest cache as a whole any more, and the `memcpy` of these processors
+/// (`rep movsb`) does not fetch lines that it overwrites.
+pub const VECTORS_BELOW: usize = 32 << 10;
 
-/// Bytes of the shortest message that is not copied by vectors of a line: where it goes does not lie in the nearest cache as a whole any more, and the `memcpy` of these processors
-/// (`rep movsb`) does not fetch lines that it overwrites. (Measured on Zen 5.)
-pub const LINES_BELOW: usize = 32 << 10;
+/// Bytes of the shortest copy that is not `memcpy` for [`Engine::Abreast`]: glibc copies what is shorter by such vectors itself.
+pub const ABREAST_FROM: usize = 4 << 10;
 
-/// The same by vectors of half a line: it does not lie in the second-level cache. (Measured on Zen 3.)
-pub const HALVES_BELOW: usize = 512 << 10;
+/// Bytes of the shortest copy in two stretches: a core's prefetcher follows one stretch of loads in a page, so two must lie in different pages, and be long enough to be followed.
+const TWO_FROM: usize = 12 << 10;
 
 /// Lines are asked for so many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
 pub const AHEAD: usize = 2 << 10;
@@ -137,7 +132,7 @@ pub const AHEAD_BELOW: usize = 256 << 10;
 #[inline]
 unsafe fn read_ahead(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= AHEAD_FROM && Vectors::here().is_some() {
+    if n >= AHEAD_FROM && Engine::Ahead.is_there() {
         // SAFETY: our contract is the same, and there is AVX.
         unsafe { read_ahead_avx(src, dst, n) };
         return;
@@ -159,9 +154,9 @@ unsafe fn read_ahead_avx(src: *const u8, dst: *mut u8, n: usize) {
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[inline]
-unsafe fn in_lines(src: *const u8, dst: *mut u8, n: usize) {
+unsafe fn by_vectors(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= LINES_FROM && Vectors::here() == Some(Vectors::Lines) {
+    if n >= VECTORS_FROM && Engine::Vectors.is_there() {
         // SAFETY: our contract is the same, and there is AVX-512.
         unsafe { by_lines(src, dst, n) };
         return;
@@ -175,11 +170,11 @@ unsafe fn in_lines(src: *const u8, dst: *mut u8, n: usize) {
 /// # Safety
 /// As `copy_nonoverlapping`.
 #[inline]
-unsafe fn in_halves(src: *const u8, dst: *mut u8, n: usize) {
+unsafe fn abreast(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= HALVES_FROM && Vectors::here().is_some() {
+    if n >= ABREAST_FROM && Engine::Abreast.is_there() {
         // SAFETY: our contract is the same, there are enough bytes for a vector, and there is AVX.
-        unsafe { by_halves(src, dst, n) };
+        unsafe { abreast_avx(src, dst, n) };
         return;
     }
     // SAFETY: our contract is the same.
@@ -201,9 +196,14 @@ unsafe fn by_lines(src: *const u8, dst: *mut u8, n: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 #[inline(never)]
-unsafe fn by_halves(src: *const u8, dst: *mut u8, n: usize) {
+unsafe fn abreast_avx(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: our contract is the same.
-    unsafe { vectors::by_halves::<4>(src, dst, n) };
+    unsafe {
+        match n {
+            TWO_FROM.. => vectors::abreast(src, dst, n),
+            _ => vectors::by_halves::<4>(src, dst, n),
+        }
+    }
 }
 
 /// # Safety
@@ -252,7 +252,7 @@ mod tests {
         /// Any length, any alignment of either side: the bytes that are meant, and no others.
         #[test]
         fn copies_what_memcpy_copies(from in 0usize..70, to in 0usize..70, n in prop_oneof![0usize..300, 0usize..5000, 4000usize..20_000],
-            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Lines), Just(Engine::Halves), Just(Engine::Streaming)]) {
+            engine in prop_oneof![Just(Engine::Plain), Just(Engine::Ahead), Just(Engine::Vectors), Just(Engine::Abreast), Just(Engine::Streaming)]) {
             let source: Vec<u8> = (0..from + n).map(|i| (i * 7 + i / 251) as u8).collect();
             let mut got = vec![0xeeu8; to + n + 70];
             let mut want = got.clone();

@@ -11,11 +11,12 @@ const STREAM_FROM: usize = 64 << 10;
 /// How records are copied, if they are long enough ([`Engine::from`]).
 pub fn records_by(config: &Config) -> Engine {
     let said = match config.record_copy {
-        1 => Engine::ahead(),
-        2 => Engine::by_vectors(),
-        _ => None,
+        1 => Engine::Ahead,
+        2 => Engine::Vectors,
+        3 => Engine::Abreast,
+        _ => Engine::Plain,
     };
-    said.unwrap_or(Engine::Plain)
+    if said.is_there() { said } else { Engine::Plain }
 }
 
 /// The same of memory that a process has lent.
@@ -52,13 +53,14 @@ pub struct EngineUse {
 const HAS_STREAMING: bool = cfg!(target_arch = "x86_64");
 
 /// All of them. `room`: as of [`help_from`]; `None`: that depends on the job.
-pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 5] {
+pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 6] {
     let record = |engine: Engine, set: u64, (on, missing): (&'static str, &'static str)| match config.record_copy {
         _ if records_by(config) == engine => (Some(engine.from()), on),
         now if now == set => (None, missing),
         0 => (None, "FI_RUSTMX_RECORD_COPY=memcpy: it pays on some processors only; rustmx tune finds out"),
         1 => (None, "FI_RUSTMX_RECORD_COPY=ahead"),
-        _ => (None, "FI_RUSTMX_RECORD_COPY=vectors"),
+        2 => (None, "FI_RUSTMX_RECORD_COPY=vectors"),
+        _ => (None, "FI_RUSTMX_RECORD_COPY=abreast"),
     };
     let said = (
         "FI_RUSTMX_RECORD_COPY=ahead: what other cores have just written, of messages below 256 KiB",
@@ -66,17 +68,18 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 5] {
     );
     let (from, why) = record(Engine::Ahead, 1, said);
     let ahead = EngineUse { name: "lines asked for ahead", from, why };
-    let vectors = Engine::by_vectors().unwrap_or(Engine::Halves);
-    let on = match vectors {
-        Engine::Lines => {
-            "FI_RUSTMX_RECORD_COPY=vectors: of a line (AVX-512), what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 32 KiB"
-        }
-        _ => {
-            "FI_RUSTMX_RECORD_COPY=vectors: of half a line (AVX), what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 512 KiB"
-        }
-    };
-    let (from, why) = record(vectors, 2, (on, "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX"));
-    let vectors = EngineUse { name: "vectors", from, why };
+    let said = (
+        "FI_RUSTMX_RECORD_COPY=vectors: what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory, of messages below 32 KiB",
+        "FI_RUSTMX_RECORD_COPY=vectors: this processor has no AVX-512",
+    );
+    let (from, why) = record(Engine::Vectors, 2, said);
+    let vectors = EngineUse { name: "vectors of a line", from, why };
+    let said = (
+        "FI_RUSTMX_RECORD_COPY=abreast: what goes by cells (FI_RUSTMX_RINGS=open or taken), and lent memory; in two stretches from 12 KiB on",
+        "FI_RUSTMX_RECORD_COPY=abreast: this processor has no AVX",
+    );
+    let (from, why) = record(Engine::Abreast, 3, said);
+    let abreast = EngineUse { name: "stretches side by side", from, why };
     let nothing_mapped = config.lend == 2;
     let (from, why) = match config.copy {
         _ if nothing_mapped => (None, "FI_RUSTMX_LEND=never: no memory is mapped in which they could copy"),
@@ -112,7 +115,7 @@ pub fn uses(config: &Config, room: Option<bool>) -> [EngineUse; 5] {
             "this processor's rep movsb was not found slow where bytes end up a little further in their page than they lay",
         ),
     };
-    [ahead, vectors, streaming, helper, EngineUse { name: "aliased copies", from, why }]
+    [ahead, vectors, abreast, streaming, helper, EngineUse { name: "aliased copies", from, why }]
 }
 
 #[cfg(test)]
@@ -123,15 +126,16 @@ mod tests {
     fn each_engine_is_told_as_it_is_used() {
         let told = |config: &Config, room| uses(config, room).map(|e| (e.from, e.why));
         let plain = Config::default();
-        let [ahead, vectors, stores, helper, aliased] = told(&plain, None);
+        let [ahead, vectors, abreast, stores, helper, aliased] = told(&plain, None);
         assert_eq!(aliased.0.is_some(), aliased::trips(), "{}", aliased.1);
-        assert!([ahead, vectors].iter().all(|one| one.0.is_none() && one.1.contains("RECORD_COPY=memcpy")));
-        for (set, engine) in [(1, Engine::ahead()), (2, Engine::by_vectors())] {
-            let has = engine.is_some();
+        assert!([ahead, vectors, abreast].iter().all(|one| one.0.is_none() && one.1.contains("RECORD_COPY=memcpy")));
+        for (set, engine) in [(1, Engine::Ahead), (2, Engine::Vectors), (3, Engine::Abreast)] {
+            let has = engine.is_there();
             let config = Config { record_copy: set, ..Config::default() };
-            let [ahead, vectors, ..] = told(&config, None);
-            let (this, other) = if set == 1 { (ahead, vectors) } else { (vectors, ahead) };
-            assert_eq!((this.0.is_some(), this.1.contains("no AVX"), other.0), (has, !has, None));
+            let mut all = told(&config, None)[..3].to_vec();
+            let this = all.remove(set as usize - 1);
+            assert_eq!((this.0, this.1.contains("no AVX")), (has.then_some(engine.from()), !has));
+            assert!(all.iter().all(|other| other.0.is_none()), "{all:?}");
             let by = [0, 1, 2].map(|copy| lent_by(&Config { copy, ..config.clone() }) != Engine::Plain);
             assert_eq!(by, [true, false, true].map(|yes| yes && has));
         }
@@ -153,6 +157,6 @@ mod tests {
         let [.., stores, helper, _] = told(&never, Some(true));
         assert!(stores.0.is_none() && stores.1.contains("LEND=never") && helper.0.is_none() && helper.1.contains("CMA=never"));
         // The kernel still copies: there is something to help with.
-        assert!(told(&Config { cma: 0, ..never }, Some(true))[3].0.is_some());
+        assert!(told(&Config { cma: 0, ..never }, Some(true))[4].0.is_some());
     }
 }

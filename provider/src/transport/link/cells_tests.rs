@@ -111,7 +111,7 @@ fn who_has_none_sends_by_the_ring() {
 #[test]
 #[cfg_attr(miri, ignore = "memfd_create")]
 fn the_reader_follows_the_writer() {
-    for (pieces, engine) in [(8, Engine::Plain), (2, Engine::Lines), (1, Engine::Ahead), (64, Engine::Halves)] {
+    for (pieces, engine) in [(8, Engine::Plain), (2, Engine::Vectors), (1, Engine::Ahead), (64, Engine::Abreast)] {
         the_reader_follows_the_writer_by(Announce { pieces, ..ANNOUNCE }, engine);
     }
 }
@@ -209,7 +209,7 @@ fn what_stays_in_the_ring() {
     assert_eq!(send(&mut a, Kind::Eager, &vec![1; CELL]), Ok(1));
     // By the way of the common case, too, whatever is announced.
     for min in [1 << 10, CELL, 64 << 10, usize::MAX] {
-        let [mut a, mut b] = pair_by([true, true], Announce { min, pieces: 2 }, Engine::Lines);
+        let [mut a, mut b] = pair_by([true, true], Announce { min, pieces: 2 }, Engine::Vectors);
         for (len, lines) in [(232, 4), (233, 1), (2000, 1), (CELL + 1, 514), (CELL, 1)] {
             let mut bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
             let before = a.position();

@@ -131,7 +131,8 @@ impl Link {
             true => ring.drain_taking(self.engine, at, iov, skip, n),
             false => {
                 let (engine, mut done) = (self.reads_by(header, iov), copied);
-                if n - done > LONG_STEP && self.has_next(header) {
+                // Two stretches are the better the longer they are.
+                if n - done > LONG_STEP && engine != Engine::Abreast && self.has_next(header) {
                     let half = (n - done) / 2;
                     done += ring.drain_by(engine, at + done, iov, skip + done, half);
                     self.fetch_next(header, half);
