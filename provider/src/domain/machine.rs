@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::log::Log;
 use crate::mem::shared::SharedMem;
 use crate::peer::name::{Addresses, Name};
-use crate::shm::{bell, segment};
+use crate::shm::bell;
+use crate::shm::segment::{self, Shape};
 use crate::sys::absence::Absence;
 use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
@@ -339,12 +340,12 @@ impl Door for Doors {
         self.tcp.as_mut().is_none_or(|tcp| tcp.part())
     }
 
-    fn segment(&mut self, reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
+    fn segment(&mut self, reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
         if reach == Reach::Network {
-            let mem = segment::private(bytes);
+            let mem = segment::private(shape.ring);
             return Ok((Handed::Own(mem.clone()), mem));
         }
-        let (fd, mem) = segment::create(bytes, self.open_rings)?;
+        let (fd, mem) = segment::create(shape, self.open_rings)?;
         Ok((Handed::Descriptor(fd), mem))
     }
 

@@ -119,10 +119,12 @@ impl Endpoint {
             return Ok(());
         }
         let reach = self.peers.get(id).reach;
-        let bytes = self.segment_bytes(reach);
+        let shape = self.shape(reach);
         let door = self.door.as_mut().ok_or(Error::BadState)?;
-        let (handed, mem) = door.segment(reach, bytes).map_err(|why| {
-            shortage::tell(&self.log, why, || format!("no memory for a ring to a peer ({bytes} bytes)"));
+        let (handed, mem) = door.segment(reach, shape).map_err(|why| {
+            shortage::tell(&self.log, why, || {
+                format!("no memory for a ring to a peer ({} bytes, with {} cells behind it)", shape.ring, shape.cells)
+            });
             Error::NoResources
         })?;
         let announce = Announce { min: self.config.announce_min as usize, pieces: self.config.announce_pieces as usize };

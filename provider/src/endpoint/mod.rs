@@ -72,7 +72,7 @@ use crate::select::network::{self, FarTable};
 use crate::select::profile::Profiles;
 use crate::select::{Selection, record_max};
 use crate::shm::bell::Bell;
-use crate::shm::segment;
+use crate::shm::segment::{self, Shape};
 use crate::stats::Stats;
 use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
@@ -381,19 +381,14 @@ impl Endpoint {
         table(&self.selection, &self.far, peer)
     }
 
-    /// Bytes of a new segment for a kind of peer.
-    fn segment_bytes(&mut self, reach: Reach) -> usize {
+    /// What a new segment for a kind of peer consists of.
+    fn shape(&mut self, reach: Reach) -> Shape {
         match reach {
             Reach::Host => {
                 self.take_census();
-                segment::bytes_for_one_of(
-                    self.crowd.others(),
-                    self.config.ring_size,
-                    self.config.ring_memory,
-                    self.config.opens_rings(),
-                )
+                Shape::for_one_of(self.crowd.others(), self.config.ring_size, self.config.ring_memory, self.config.opens_rings())
             }
-            Reach::Network => segment::bytes_for(self.config.tcp_ring_size),
+            Reach::Network => Shape::without_cells(segment::bytes_for(self.config.tcp_ring_size)),
         }
     }
 

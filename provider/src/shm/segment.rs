@@ -15,13 +15,36 @@ pub fn bytes_for(ring_size: u64) -> usize {
     usize::try_from(ring_size).unwrap_or(MAX_RING).next_multiple_of(PAGE).clamp(MIN_SEGMENT, MAX_RING)
 }
 
+/// What a new segment consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of its ring, with the lines before it.
+    pub ring: usize,
+    /// Cells behind that, if both sides may write to it.
+    pub cells: usize,
+}
+
 /// Rings are not made smaller than this because there are many peers.
 const LEAST: u64 = 20 << 10;
+/// Bytes of the shortest ring that has cells: with many peers memory is short.
+const CELLS_FROM: usize = 256 << 10;
+/// Cells behind such a ring at least.
+const FEWEST_CELLS: usize = 4;
 
-/// The same for one of `peers`, which share `memory` bytes: for open rings with their cells.
-pub fn bytes_for_one_of(peers: usize, ring_size: u64, memory: u64, open: bool) -> usize {
-    let memory = if open { memory / 3 * 2 } else { memory };
-    bytes_for((memory / peers.max(1) as u64).max(LEAST).min(ring_size))
+impl Shape {
+    /// A ring, and no cells.
+    pub fn without_cells(ring: usize) -> Shape {
+        Shape { ring, cells: 0 }
+    }
+
+    /// That for one of `peers`, which share `memory` bytes. Of open ones a third of that is for cells.
+    pub fn for_one_of(peers: usize, ring_size: u64, memory: u64, open: bool) -> Shape {
+        let peers = peers.max(1) as u64;
+        let (rings, cells) = if open { (memory / 3 * 2, memory / 3) } else { (memory, 0) };
+        let ring = bytes_for((rings / peers).max(LEAST).min(ring_size));
+        let cells = usize::try_from(cells / peers / CELL as u64).unwrap_or(MOST_CELLS).clamp(FEWEST_CELLS, MOST_CELLS);
+        Shape { ring, cells: if open && ring >= CELLS_FROM { cells } else { 0 } }
+    }
 }
 
 fn write_card(mem: &SharedMem, cells: usize) {
@@ -32,15 +55,10 @@ fn write_card(mem: &SharedMem, cells: usize) {
     mem.word(CARD_MAGIC).store(MAGIC, Ordering::Release);
 }
 
-/// Cells behind a ring, and bytes of the shortest ring that has some: with many peers memory is short. They are half as long as that ring.
-const CELLS: usize = 4;
-const CELLS_FROM: usize = 2 * CELLS * CELL;
-
-/// A segment, and the descriptor to hand out. Only this process writes to it; only it can, unless the segment is `open`: then there are cells behind its
-/// `bytes`, which both sides write.
-pub fn create(bytes: usize, open: bool) -> Result<(OwnedFd, SharedMem), Errno> {
-    let cells = if open && bytes >= CELLS_FROM { CELLS } else { 0 };
-    let (fd, mapping) = memfd::create("rustmx-segment", bytes + cells * CELL, !open)?;
+/// A segment, and the descriptor to hand out. Only this process writes to its ring; only it can, unless the segment is `open`. Both sides write to its cells.
+pub fn create(Shape { ring, cells }: Shape, open: bool) -> Result<(OwnedFd, SharedMem), Errno> {
+    let cells = if open { cells } else { 0 };
+    let (fd, mapping) = memfd::create("rustmx-segment", ring + cells * CELL, !open)?;
     let mem = SharedMem::new(mapping);
     write_card(&mem, cells);
     Ok((fd, mem))
@@ -97,4 +115,26 @@ pub fn attach(fd: impl AsFd, bytes: usize, open: bool) -> Result<SharedMem, Errn
         && mem.word(CARD_VERSION).load(Ordering::Relaxed) == VERSION
         && mem.word(CARD_BYTES).load(Ordering::Relaxed) == bytes as u64;
     if sound { Ok(mem) } else { Err(Errno::INVAL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many cells as a third of the memory has room for, and no peer's two thirds are shorter for that.
+    #[test]
+    fn what_peers_get_of_the_memory() {
+        const MEMORY: u64 = 6 << 20;
+        const WHOLE: usize = 256 << 10;
+        for (peers, cells) in [(0, 16), (1, 16), (4, 16), (8, 8), (11, 5), (16, 4)] {
+            let shape = Shape::for_one_of(peers, WHOLE as u64, MEMORY, true);
+            assert_eq!(shape, Shape { ring: WHOLE, cells }, "{peers} peers");
+            assert!(peers * (shape.ring + cells * CELL) <= MEMORY as usize);
+        }
+        assert_eq!(Shape::for_one_of(17, WHOLE as u64, MEMORY, true).cells, 0, "shorter rings");
+        assert_eq!(Shape::for_one_of(1, WHOLE as u64 / 2, MEMORY, true).cells, 0);
+        assert_eq!(Shape::for_one_of(1, WHOLE as u64, 1 << 40, false), Shape { ring: WHOLE, cells: 0 });
+        assert_eq!(Shape::for_one_of(1, WHOLE as u64, u64::MAX, true).cells, MOST_CELLS);
+        assert_eq!(Shape::for_one_of(1 << 20, WHOLE as u64, MEMORY, true).ring as u64, LEAST);
+    }
 }

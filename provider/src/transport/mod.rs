@@ -20,7 +20,8 @@ use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
 use crate::peer::name::{Addresses, Name};
-use crate::shm::{bell, segment};
+use crate::shm::bell;
+use crate::shm::segment::{self, Shape};
 use crate::sys::absence::Absence;
 use crate::sys::backing::Why;
 use crate::sys::memfd;
@@ -220,7 +221,7 @@ pub trait Door: Send {
     ///
     /// # Errors
     /// Why there is none.
-    fn segment(&mut self, reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno>;
+    fn segment(&mut self, reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno>;
 
     /// Memory for a bell that all peers can write, and what hands it over.
     ///

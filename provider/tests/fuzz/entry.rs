@@ -16,7 +16,7 @@ use rustmx::config::network::Iface;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::region::Region;
 use rustmx::shm::layout::{CONTROL_LINES, LINE, LINE_WORDS};
-use rustmx::shm::{bell, segment};
+use rustmx::shm::{bell, segment::{self, Shape}};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{host, memfd, socket};
 use rustmx::wire::frame::{FRAME_HEAD, Frame};
@@ -316,7 +316,7 @@ pub fn control(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut scene = Scene::new(false);
     let own = scene.victim.name();
-    let (segment_fd, mem) = segment::create(BYTES, false).expect("segment");
+    let (segment_fd, mem) = segment::create(Shape::without_cells(BYTES), false).expect("segment");
     let (bell_fd, _) = memfd::create("rustmx-bell", bell::BYTES, false).expect("bell");
     let mut writer = Writer::new(mem);
     let fd = socket::connect(&own.socket_name()).expect("connect");

@@ -6,7 +6,10 @@ use crate::scene::{SEND, Scene};
 use crate::{BYTES, seed};
 use rustix::fd::{AsFd, OwnedFd};
 use rustmx::mem::atomic::Ordering;
-use rustmx::shm::{bell, segment};
+use rustmx::shm::{
+    bell,
+    segment::{self, Shape},
+};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{memfd, socket};
 use rustmx::wire::hello::{HELLO_LEN, Hello, Refusal};
@@ -149,7 +152,7 @@ fn a_listener_that_lies() {
         let fd = socket::accept(&listener).expect("the call came at once");
         let Answer::Welcome(g) = answer(&fd) else { panic!("no hello") };
         let theirs = g.segment.segment(g.hello.segment.get() as usize, false).expect("segment");
-        let (segment, _mem) = segment::create(BYTES, false).expect("segment");
+        let (segment, _mem) = segment::create(Shape::without_cells(BYTES), false).expect("segment");
         let (bell, _map) = memfd::create("bell", bell::BYTES, false).expect("bell");
         let caller = scene.victim.name();
         let me = if by_contact { any_name() } else { name };

@@ -10,7 +10,7 @@ use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::peer::name::NAME_LEN;
 use rustmx::shm::bell;
 use rustmx::shm::layout::{CARD_BYTES, CARD_MAGIC};
-use rustmx::shm::segment;
+use rustmx::shm::segment::{self, Shape};
 use rustmx::sys::{memfd, socket};
 use rustmx::wire::hello::{Hello, Refusal};
 use zerocopy::IntoBytes;
@@ -25,7 +25,7 @@ fn hellos_that_are_none() {
         let own = scene.victim.name();
         let hello = |from: [u8; NAME_LEN], to: [u8; NAME_LEN], bytes: usize| Hello::new(from, to, bytes as u32, 0, [1; 16]);
         let good = |bytes| hello(any_name().to_bytes(), own.to_bytes(), bytes);
-        let (sound, _mem) = segment::create(BYTES, false).expect("segment");
+        let (sound, _mem) = segment::create(Shape::without_cells(BYTES), false).expect("segment");
         let (bell, _bell) = memfd::create("bell", bell::BYTES, false).expect("bell");
         let unsealed = |bytes: u64| {
             use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -35,9 +35,9 @@ fn hellos_that_are_none() {
         };
         let (small, _small) = memfd::create("small", 4096, true).expect("memfd");
         let (blank, _blank) = memfd::create("blank", BYTES, true).expect("memfd");
-        let (wrong_card, mem) = segment::create(BYTES, false).expect("segment");
+        let (wrong_card, mem) = segment::create(Shape::without_cells(BYTES), false).expect("segment");
         mem.word(CARD_MAGIC).store(1, Ordering::Release);
-        let (wrong_size, mem) = segment::create(BYTES, false).expect("segment");
+        let (wrong_size, mem) = segment::create(Shape::without_cells(BYTES), false).expect("segment");
         mem.word(CARD_BYTES).store(1 << 30, Ordering::Release);
         let raw_size = unsealed(BYTES as u64);
         let null =

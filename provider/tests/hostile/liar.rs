@@ -7,7 +7,7 @@ use rustmx::mem::atomic::Words;
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::bell::{self, Bell};
 use rustmx::shm::layout::{CONTROL_LINES, LINE_WORDS};
-use rustmx::shm::segment;
+use rustmx::shm::segment::{self, Shape};
 use rustmx::sys::{host, memfd, socket};
 use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::transport::{Greeting, Handed, Reply, local};
@@ -59,7 +59,7 @@ pub struct Liar {
 impl Liar {
     /// Calls `victim` and says a proper hello under `name`.
     pub fn call(victim: &Name, name: Name, slot: u32) -> Liar {
-        Liar::call_with(victim, name, slot, segment::create(BYTES, false).expect("segment"))
+        Liar::call_with(victim, name, slot, segment::create(Shape::without_cells(BYTES), false).expect("segment"))
     }
 
     fn call_with(victim: &Name, name: Name, slot: u32, (segment, mem): (OwnedFd, SharedMem)) -> Liar {
@@ -101,7 +101,12 @@ impl Liar {
 
     /// With an open segment, which has cells.
     pub fn with_cells(victim: &mut Node) -> Liar {
-        let mut liar = Liar::call_with(&victim.name(), any_name(), 0, segment::create(256 << 10, true).expect("segment"));
+        let mut liar = Liar::call_with(
+            &victim.name(),
+            any_name(),
+            0,
+            segment::create(Shape { ring: 256 << 10, cells: 4 }, true).expect("segment"),
+        );
         liar.settle(victim);
         liar
     }

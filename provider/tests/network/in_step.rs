@@ -4,7 +4,10 @@ use crate::common::{Msg, Node, attr};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustmx::mem::shared::{Heap, SharedMem};
-use rustmx::shm::{bell, segment};
+use rustmx::shm::{
+    bell,
+    segment::{self, Shape},
+};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
@@ -45,8 +48,8 @@ impl Door for BusyDoor {
 
     fn poll(&mut self, _: u64, _: &mut Vec<Event>) {}
 
-    fn segment(&mut self, _: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
-        let mem = segment::private(bytes);
+    fn segment(&mut self, _: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
+        let mem = segment::private(shape.ring);
         Ok((Handed::Own(mem.clone()), mem))
     }
 

@@ -9,7 +9,10 @@ use crate::ok;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustmx::mem::shared::SharedMem;
-use rustmx::shm::{bell, segment};
+use rustmx::shm::{
+    bell,
+    segment::{self, Shape},
+};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::wake::Wake;
 use rustmx::transport::{self, Door, Handed, Line, NoCall, Reach, Venue};
@@ -197,12 +200,12 @@ impl Door for Mute {
         Err(NoCall::Later)
     }
     fn poll(&mut self, _: u64, _: &mut Vec<transport::Event>) {}
-    fn segment(&mut self, _: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
-        let mem = segment::private(bytes);
+    fn segment(&mut self, _: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
+        let mem = segment::private(shape.ring);
         Ok((Handed::Own(mem.clone()), mem))
     }
     fn bell(&mut self) -> Result<(Handed, SharedMem), Errno> {
-        self.segment(Reach::Host, bell::BYTES)
+        self.segment(Reach::Host, Shape::without_cells(bell::BYTES))
     }
     fn own_waker(&mut self) -> Result<Arc<dyn Wake>, Error> {
         Err(Error::NoResources)

@@ -5,6 +5,7 @@
 use super::cell::{EARLY_UP_TO, goes_early};
 use super::*;
 use crate::shm::layout::{CARD_CELLS, CELL};
+use crate::shm::segment::Shape;
 
 /// As tests announce payload.
 const ANNOUNCE: Announce = Announce { min: EARLY, pieces: 8 };
@@ -16,7 +17,7 @@ fn pair(open: [bool; 2]) -> [Link; 2] {
 }
 
 fn pair_by(open: [bool; 2], announce: Announce, engine: Engine) -> [Link; 2] {
-    let made = open.map(|open| segment::create(256 << 10, open).expect("memfd"));
+    let made = open.map(|open| segment::create(Shape { ring: 256 << 10, cells: 4 }, open).expect("memfd"));
     let bell = || {
         let (_fd, map) = crate::sys::memfd::create("bell", crate::shm::bell::BYTES, false).expect("memfd");
         Some((Bell::new(SharedMem::new(map)), 0))

@@ -5,7 +5,10 @@ use super::line::Talk;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustmx::mem::shared::{Heap, SharedMem};
-use rustmx::shm::{bell, segment};
+use rustmx::shm::{
+    bell,
+    segment::{self, Shape},
+};
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
 use rustmx::transport::tcp::{HEALTH_EVERY, OWED_FOR};
@@ -212,8 +215,8 @@ impl Door for DoorAt {
         }
     }
 
-    fn segment(&mut self, _reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
-        let mem = segment::private(bytes);
+    fn segment(&mut self, _reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
+        let mem = segment::private(shape.ring);
         Ok((Handed::Own(mem.clone()), mem))
     }
 

@@ -8,7 +8,7 @@ use rustmx::mem::shared::{Heap, SharedMem};
 use rustmx::shm::bell::{self, Bell};
 use rustmx::shm::layout::{CONTROL_LINES, LINE, ring_lines};
 use rustmx::shm::ring::Consumer;
-use rustmx::shm::segment;
+use rustmx::shm::segment::{self, Shape};
 use rustmx::sys::event::EventFd;
 use rustmx::sys::wake::Wake;
 use rustmx::transport::{Door, Event, Greeting, Handed, Lendable, Line, NoCall, Reach, Reply, Venue};
@@ -107,11 +107,11 @@ impl Door for DoorAt {
         }
     }
 
-    fn segment(&mut self, _reach: Reach, bytes: usize) -> Result<(Handed, SharedMem), Errno> {
+    fn segment(&mut self, _reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
         let mut net = self.net.lock();
-        let (written, shown) = (segment::private(bytes), segment::private(bytes));
+        let (written, shown) = (segment::private(shape.ring), segment::private(shape.ring));
         shown.word(WAY).store(net.ways.len() as u64, Ordering::Relaxed);
-        let lines = ring_lines(bytes);
+        let lines = ring_lines(shape.ring);
         let ring = written.slice(CONTROL_LINES * LINE, lines as usize * LINE);
         net.ways.push(Way {
             owner: self.node,
