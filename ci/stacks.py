@@ -173,7 +173,7 @@ def preloading(stack, command):
 PIN = ["sh", "-c", 'exec taskset -c "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" "$0" "$@"']
 
 
-def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",)):
+def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",), patience=180):
     """Runs a command (program and arguments, or PIN before them) over a stack, with more in its environment; in a lab, on these
     hosts (Open MPI 5 only). Returns what it wrote to standard output and standard error, and None; or "", "" and why it is worth
     nothing."""
@@ -194,9 +194,9 @@ def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",)):
         whole = [str(ROOT / "mpi-tests/private-net.sh"), *whole]
     try:
         done = subprocess.run(whole, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=180, check=False)
+                              stderr=subprocess.PIPE, text=True, timeout=patience, check=False)
     except subprocess.TimeoutExpired:
-        return "", "", f"no end after 180 s: {' '.join(whole)}"
+        return "", "", f"no end after {patience:.0f} s: {' '.join(whole)}"
     if done.returncode:
         return "", "", f"exit code {done.returncode}: {' '.join(whole)}\n{done.stderr[-1500:]}"
     if stack.endswith(("-rustmx", "-heap")):

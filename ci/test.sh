@@ -42,7 +42,7 @@ describe() {
     fmt) echo "rustfmt --check of all files" ;;
     clippy) echo "clippy on all targets, warnings are errors" ;;
     floors) echo "who imports whom, the fence around unsafe, sizes (ci/check-floors.py) and its self-test" ;;
-    scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, ci/compare-tcp.py, mpi-tests/papers and the laboratory's relay" ;;
+    scripts) echo "the arithmetic of ci/compare-mpi.py, ci/bench.py, ci/turns.py, ci/compare-tcp.py, mpi-tests/papers and the laboratory's relay" ;;
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests), and programs on the heap as it is shipped" ;;
     network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
     build) echo "what is shipped (the provider, the heap, the command) and what is counted; the tests beside it, if they are to come" ;;
@@ -55,7 +55,7 @@ describe() {
     budget) echo "instructions of the hot paths (ci/budget.sh)" ;;
     cli) echo "the command rustmx as it is shipped: explain, a short comparison with its page, a short tune and its table" ;;
     papers) echo "a quick look at what mpi-tests/papers measures: every section has figures, and the page is written" ;;
-    mpi) echo "stock MPIs over the release library (mpi-tests/run.sh), and a short ci/compare-mpi.sh with them" ;;
+    mpi) echo "stock MPIs over the release library (mpi-tests/run.sh), and short runs of ci/compare-mpi.sh and ci/turns.sh with them" ;;
     suites) echo "other people's suites: the parts that take seconds (ci/conformance.sh short), and some of them by TCP" ;;
     netlab) echo "several hosts on this machine: the laboratory itself, and stock MPIs over it" ;;
   esac
@@ -82,7 +82,7 @@ step_clippy() { CLIPPY_CONF_DIR=$root/ci cargo clippy --workspace --all-targets 
 
 step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
-step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 ci/tcp_goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
+step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 ci/turns_test.py && python3 ci/tcp_goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
 # Always the whole workspace, also for some of its tests: with other features of their dependencies for one package, cargo
 # would compile the engine and its tests again.
@@ -237,8 +237,8 @@ step_mpi() {
     --heap "$CARGO_TARGET_DIR/release/librustmx_heap.so" || return
   # Ranks of two versions: refused, and both are named.
   mpi-tests/run.sh "${options[@]}" --quick --np 2,4 --only pingpong,collectives --versions || return
-  # The shortest comparison of protocols through MPIs, from arguments to tables.
-  [ "$(nproc)" -lt 2 ] || python3 ci/compare_run_test.py
+  # The shortest comparisons: of protocols through MPIs, and of stacks in turns; from arguments to tables.
+  [ "$(nproc)" -lt 2 ] || { python3 ci/compare_run_test.py && python3 ci/turns_run_test.py; }
 }
 
 step_suites() {
