@@ -1,5 +1,5 @@
 """The ways in which MPIs move messages on this machine: how a program is built for each and run over each, pinned and
-proved to use rustmx where it should. For ci/bench.py and ci/compare-mpi.py."""
+proved to use rustmx where it should. For ci/bench.py, ci/turns.py and ci/compare-mpi.py."""
 
 import argparse
 import datetime

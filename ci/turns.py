@@ -2,6 +2,7 @@
 """Half a round trip over several stacks that take turns on the same two cores (see ci/turns.sh)."""
 
 import concurrent.futures
+import math
 import statistics
 import sys
 import time
@@ -13,7 +14,7 @@ from stacks import PIN, ROOT, STACKS, cell, human, misused, say, table
 OUT = ROOT / "target/turns"
 TURN = 0.010
 # Seconds in which all jobs have begun, wherever they stand in the queue for two cores.
-STARTS_IN = 10
+STARTS_IN = 20
 # Medians of fewer messages are not shown.
 FEWEST = 20
 PHASES = {"near": "a line in less than 150 ns", "far": "a line in 150 ns or more"}
@@ -38,8 +39,9 @@ def size(text):
         bytes_ = int(text if unit == 1 else text[:-1]) * unit
     except ValueError:
         bytes_ = 0
-    if not 1 <= bytes_ <= 64 << 20:
-        misused(f"--sizes: {text!r} is no size from 1 to 64m")
+    # A round trip of the longest fits into a turn.
+    if not 1 <= bytes_ <= 4 << 20:
+        misused(f"--sizes: {text!r} is no size from 1 to 4m")
     return bytes_
 
 
@@ -126,8 +128,10 @@ def main():
     others = [Other(text) for text in options.also]
     jobs = plan([s for s in wanted.STACKS if s in words] or list(wanted.STACKS), others)
     programs = [p for p in PROGRAMS if p in words] or list(PROGRAMS)
-    if len({name for name, _, _ in jobs}) < len(jobs):
+    if len({name for name, _, _ in jobs}) < len(jobs) or any(o.name in wanted.STACKS for o in others):
         misused("--also: each needs a name of its own")
+    if not math.isfinite(options.seconds) or options.seconds > 600:
+        misused(f"--seconds {options.seconds}: at most 600")
     if options.rounds < 1 or not 0 <= options.offset < 4096 or len(options.sizes) > 64:
         misused("--rounds needs a number above 0, --offset one below 4096, --sizes at most 64 sizes")
     if options.seconds < 4 * TURN * len(jobs):
@@ -164,7 +168,7 @@ def show(samples, hands, names, programs, asked):
     for phase, words in PHASES.items():
         for metric in programs:
             if not samples[phase][metric]:
-                print(f"\n{phase} ({words}), {metric}: the host was not there")
+                print(f"\n{phase} ({words}), {metric}: no stack had {FEWEST} messages of a size there in a round")
                 continue
             print(f"\n{phase} ({words}; {wanted.in_phase(wanted.phase(hands[phase][metric]))} ns), {wanted.WORDS[metric]}")
             table(rows(samples[phase], metric, names))

@@ -11,7 +11,7 @@ use crate::{Failure, bench};
 use rustmx::Config;
 use rustmx::config::force::Way;
 use rustmx::config::{PARAMS, Param};
-use rustmx::mem::vectors::Vectors;
+use rustmx::mem::engine::Engine;
 use rustmx::select::model::Memory;
 use rustmx::select::profile::MEASURED;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub(crate) struct Found {
 type Tried = (&'static Param, &'static [&'static str]);
 
 /// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, asking for
-/// them ahead and how they are copied of those of middle length, the length of fragments of long ones.
+/// them ahead of those of middle length, how they are copied of these and of the fragments of long ones, whose length is tried at last.
 const STAGES: [Stage; 4] = [
     Stage {
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
@@ -51,10 +51,10 @@ const STAGES: [Stage; 4] = [
     },
     Stage {
         values: &[("record_copy", &["memcpy", "ahead", "vectors", "abreast"])],
-        sizes: &[2 << 10, 4 << 10, 8 << 10, 16 << 10],
+        sizes: &[4 << 10, 16 << 10, 64 << 10, 128 << 10],
     },
     Stage {
-        values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "8"])],
+        values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "4", "8"])],
         sizes: &[8 << 10, 16 << 10, 32 << 10],
     },
     Stage { values: &[("fragment", &["8k", "16k", "32k"])], sizes: &[64 << 10, 256 << 10, 1 << 20] },
@@ -109,21 +109,26 @@ fn parts(setting: &str) -> Option<(&'static Param, &str)> {
     Some((PARAMS.iter().find(|p| p.env() == name)?, value))
 }
 
+/// Whether the processor has a way to copy.
+type Has = fn(Engine) -> bool;
+
 /// What a value comes to here: ways to copy that the processor does not have are `memcpy` under another name.
-fn comes_to<'a>(name: &str, value: &'a str, vectors: Option<Vectors>) -> &'a str {
-    match (name, value) {
-        ("record_copy", "ahead" | "abreast") if vectors.is_none() => "memcpy",
-        ("record_copy", "vectors") if vectors != Some(Vectors::Lines) => "memcpy",
-        _ => value,
-    }
+fn comes_to<'a>(name: &str, value: &'a str, has: Has) -> &'a str {
+    let engine = match (name, value) {
+        ("record_copy", "ahead") => Engine::Ahead,
+        ("record_copy", "vectors") => Engine::Vectors,
+        ("record_copy", "abreast") => Engine::Abreast,
+        _ => return value,
+    };
+    if has(engine) { value } else { "memcpy" }
 }
 
 /// All combinations of values that differ here, the one in force with `config` first.
-fn combinations(tried: &[Tried], config: &Config, vectors: Option<Vectors>) -> Vec<Vec<String>> {
+fn combinations(tried: &[Tried], config: &Config, has: Has) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for (param, values) in tried {
         let own = param.value(config);
-        let comes_to = |value| comes_to(param.name, value, vectors);
+        let comes_to = |value| comes_to(param.name, value, has);
         let mut known = vec![comes_to(&own)];
         let others = values.iter().filter(|v| {
             let new = !known.contains(&comes_to(v));
@@ -186,7 +191,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
             continue;
         }
         let now = found.applied(config);
-        let all = combinations(&tried, &now, Vectors::here());
+        let all = combinations(&tried, &now, Engine::is_there);
         if all.len() == 1 {
             continue;
         }
@@ -252,7 +257,7 @@ mod tests {
         let config = Config::on(Processor::Zen4);
         let tried: Vec<Tried> =
             STAGES[0].values.iter().map(|(name, values)| (parameter(name).expect("known"), *values)).collect();
-        let all = combinations(&tried, &config, Vectors::here());
+        let all = combinations(&tried, &config, Engine::is_there);
         assert_eq!((all.len(), &all[0][..]), (6, &["FI_RUSTMX_RINGS=taken".to_string(), "FI_RUSTMX_FETCH_AHEAD=0".into()][..]));
         let (a, b) = (["FI_RUSTMX_RINGS=open", "FI_RUSTMX_FETCH_AHEAD=0"], ["FI_RUSTMX_RINGS=taken", "FI_RUSTMX_FETCH_AHEAD=0"]);
         assert!(decided(vec![candidate(&a, 1.0, 0.0), candidate(&b, 0.97, 0.0)]).is_empty(), "too little");
@@ -264,16 +269,16 @@ mod tests {
     #[test]
     fn what_the_processor_does_not_have_is_not_tried() {
         let tried = [(parameter("record_copy").expect("known"), STAGES[1].values[0].1)];
-        let values = |own: &str, vectors| {
+        let values = |own: &str, has| {
             let mut config = Config::default();
             tried[0].0.parse_into(&mut config, own).expect("a word");
-            let all = combinations(&tried, &config, vectors).concat();
+            let all = combinations(&tried, &config, has).concat();
             all.iter().filter_map(|setting| Some(setting.split_once('=')?.1.to_owned())).collect::<Vec<_>>().join(" ")
         };
-        let (lines, halves) = (Some(Vectors::Lines), Some(Vectors::Halves));
+        let (lines, halves, none): (Has, Has, Has) = (|_| true, |engine| engine != Engine::Vectors, |_| false);
         assert_eq!(values("memcpy", lines), "memcpy ahead vectors abreast");
         assert_eq!(values("memcpy", halves), "memcpy ahead abreast");
-        assert_eq!(values("memcpy", None), "memcpy");
+        assert_eq!(values("memcpy", none), "memcpy");
         assert_eq!(values("vectors", lines), "vectors memcpy ahead abreast");
         assert_eq!(values("vectors", halves), "vectors ahead abreast", "in force, and memcpy already");
     }

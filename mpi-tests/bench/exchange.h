@@ -1,4 +1,4 @@
-/* Two ranks that send each other messages, timed: what sweep.c and perf.c share.
+/* Two ranks that send each other messages, timed: what sweep.c, perf.c and turns.c share.
  *
  * A turn is a round trip, or a window of messages and an empty answer to all of them. Each function
  * returns the seconds of one turn on the rank whose clock counts; its partner does as many turns.

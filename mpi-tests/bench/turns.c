@@ -15,10 +15,13 @@
  *   --fresh         each message is rewritten by its sender before it is sent, while no clock runs
  *   --offset BYTES  buffers begin so many bytes behind the beginning of a page
  *
+ * Of each size and phase the first MOST messages of a round are kept.
+ *
  * Prints a JSON object for each round, size and phase that had messages: {"round": 0, "size": 4096, "phase": "near",
  * "latency_us": 0.81, "handover_ns": 52.1, "messages": 9120}: medians of one message each.
  */
 #include <mpi.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,8 +38,8 @@ static const double TURN = 0.010;
 static const double WAKES_IN = 0.0005;
 /* What of a turn does not count. */
 static const double WARMS_UP = 0.001;
-/* Seconds of one hand-over: far apart they take 200 ns and more, near each other less than 100. */
-static const double NEAR = 150e-9;
+/* Seconds of one hand-over: far apart they take 200 ns and more, near each other less than 100. More than FAR is no place, but a core that somebody took away. */
+static const double NEAR = 150e-9, FAR = 1e-6;
 
 enum { MOST = 1 << 18, PHASES = 2 };
 static const char *const phases[PHASES] = {"near", "far"};
@@ -74,7 +77,7 @@ static double now(void) {
 static void sleep_until(double when) {
     struct timespec t = {.tv_sec = (time_t)when};
     t.tv_nsec = (long)((when - (double)t.tv_sec) * 1e9);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) {}
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
 }
 
 static void parse(int argc, char **argv) {
@@ -90,7 +93,7 @@ static void parse(int argc, char **argv) {
         else if (strcmp(name, "--sizes") == 0) opt.sizes = value, i++;
         else die("turns", "unknown argument (see the head of turns.c)");
     }
-    if (opt.of < 1 || opt.turn < 0 || opt.turn >= opt.of || opt.seconds < opt.of * TURN || opt.rounds < 1 || opt.sizes == NULL || opt.offset >= PAGE)
+    if (opt.of < 1 || opt.turn < 0 || opt.turn >= opt.of || !(opt.seconds >= opt.of * TURN) || opt.rounds < 1 || opt.sizes == NULL || opt.offset >= PAGE)
         die("turns", "bad or missing value of an argument (see the head of turns.c)");
 }
 
@@ -112,10 +115,11 @@ static void share_lines(void) {
     if (rank == 0) unlink(name);
 }
 
-/* Seconds of one hand-over, of four. Rank 0's clock counts. */
+/* Seconds of one hand-over, of four; two before them, which bring the ranks into step, are not timed. Rank 0's clock counts. */
 static double hand_over(void) {
-    double start = now();
-    for (int i = 0; i < 2; i++) {
+    double start = 0;
+    for (int i = 0; i < 3; i++) {
+        if (i == 1) start = now();
         passed++;
         if (rank == 0) {
             atomic_store_explicit(&lines->to, passed, memory_order_release);
@@ -143,7 +147,7 @@ static double trip(struct exchange *x, size_t bytes, long number, int counts) {
     }
     double took = now() - start, after = hand_over();
     look(x, x->in, bytes, number);
-    int phase = before < NEAR && after < NEAR ? 0 : before >= NEAR && after >= NEAR ? 1 : -1;
+    int phase = before < NEAR && after < NEAR ? 0 : before >= NEAR && after >= NEAR && before < FAR && after < FAR ? 1 : -1;
     if (rank == 0 && counts && phase >= 0 && samples[phase].count < MOST) {
         struct sample *s = &samples[phase];
         s->us[s->count] = took * 1e6 / 2;
@@ -155,16 +159,19 @@ static double trip(struct exchange *x, size_t bytes, long number, int counts) {
 /* All turns of this program at one size. */
 static void turns_until(struct exchange *x, size_t bytes, double start, double end) {
     static long number;
+    double took = 0;
     for (long k = 0;; k++) {
-        double mine = start + (double)(k * opt.of + opt.turn) * TURN, over = mine + TURN - WAKES_IN, took = 0;
+        double mine = start + (double)(k * opt.of + opt.turn) * TURN, over = mine + TURN - WAKES_IN;
         if (over > end) return;
         sleep_until(mine + WAKES_IN);
+        /* Of the longest messages one a turn counts at least, if the next turn is not late for it. */
+        int warm = took < (TURN - 2 * WAKES_IN - WARMS_UP) / 2;
         for (;;) {
             char go = now() + took < over;
             MPI_Bcast(&go, 1, MPI_CHAR, 0, MPI_COMM_WORLD);
             if (!go) break;
             double begun = now();
-            trip(x, bytes, number++, begun > mine + WAKES_IN + WARMS_UP);
+            trip(x, bytes, number++, !warm || begun > mine + WAKES_IN + WARMS_UP);
             took = now() - begun;
         }
     }
@@ -204,7 +211,7 @@ int main(int argc, char **argv) {
     }
     share_lines();
     MPI_Barrier(MPI_COMM_WORLD);
-    if (now() > opt.start) die("turns", "was launched too slowly: it began when its turn was over");
+    if (now() > opt.start) die("turns", "was launched too slowly: all had begun to take turns");
     for (int round = 0; round < opt.rounds; round++)
         for (size_t i = 0; i < count; i++) {
             double start = opt.start + ((double)round * (double)count + (double)i) * opt.seconds;

@@ -15,7 +15,8 @@
 // UNSAFETY: raw copies, some of them by instructions that Rust has only as intrinsics.
 
 use super::aliased;
-use super::vectors::{self, Vectors};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::vectors;
 
 /// A way to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,12 +37,16 @@ pub enum Engine {
 
 impl Engine {
     /// Whether this machine has it. (What it has not is copied as by [`Plain`](Engine::Plain).)
+    #[inline]
     pub fn is_there(self) -> bool {
-        match self {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return match self {
             Engine::Plain | Engine::Streaming => true,
-            Engine::Ahead | Engine::Abreast => Vectors::here().is_some(),
-            Engine::Vectors => Vectors::here() == Some(Vectors::Lines),
-        }
+            Engine::Ahead | Engine::Abreast => std::arch::is_x86_feature_detected!("avx"),
+            Engine::Vectors => std::arch::is_x86_feature_detected!("avx512f"),
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        matches!(self, Engine::Plain | Engine::Streaming)
     }
 
     /// The same for what this core has written itself: nothing is to be asked for.
@@ -118,7 +123,7 @@ pub const VECTORS_BELOW: usize = 32 << 10;
 pub const ABREAST_FROM: usize = 4 << 10;
 
 /// Bytes of the shortest copy in two stretches: a core's prefetcher follows one stretch of loads in a page, so two must lie in different pages, and be long enough to be followed.
-const TWO_FROM: usize = 12 << 10;
+pub const TWO_FROM: usize = 12 << 10;
 
 /// Lines are asked for so many bytes ahead: what 25 to 50 GB/s bring in the 50 to 100 ns that a line takes between near cores.
 pub const AHEAD: usize = 2 << 10;

@@ -14,5 +14,5 @@ pub mod remote;
 pub mod shared;
 #[cfg(not(loom))]
 pub mod user;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), target_arch = "x86_64", not(miri)))]
 pub mod vectors;

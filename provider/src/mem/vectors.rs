@@ -1,42 +1,16 @@
-//! Copies by loads and stores of vectors: loops that know of what they copy what `memcpy` cannot know. Who uses which, and for what: [`super::engine`], [`super::aliased`].
+//! Copies by loads and stores of vectors, on x86-64: loops that know of what they copy what `memcpy` cannot know. Who uses which, and for what: [`super::engine`], [`super::aliased`].
 #![expect(unsafe_code)]
 // UNSAFETY: raw copies by instructions that Rust has only as intrinsics.
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 use core::arch::x86_64::{
     __m256i, __m512i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256, _mm512_loadu_si512,
     _mm512_storeu_si512,
 };
 
-/// Vectors that a processor has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vectors {
-    /// Of 32 bytes, half a line (AVX).
-    Halves,
-    /// Of 64 bytes, a line (AVX-512).
-    Lines,
-}
-
-impl Vectors {
-    /// The longest ones of this processor.
-    #[inline]
-    pub fn here() -> Option<Vectors> {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return match () {
-            () if std::arch::is_x86_feature_detected!("avx512f") => Some(Vectors::Lines),
-            () if std::arch::is_x86_feature_detected!("avx") => Some(Vectors::Halves),
-            () => None,
-        };
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        None
-    }
-}
-
 /// Bytes of a vector of AVX.
 pub const HALF: usize = 32;
 
 /// 0, 1, …: an array of which `map` makes one of vectors, which then stay in registers.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const fn numbers<const N: usize>() -> [usize; N] {
     let mut all = [0; N];
     let mut i = 0;
@@ -51,7 +25,6 @@ const fn numbers<const N: usize>() -> [usize; N] {
 ///
 /// # Safety
 /// As `copy_nonoverlapping`; `n` is at least [`HALF`], and the processor must have AVX.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 #[inline]
 pub unsafe fn by_halves<const N: usize>(src: *const u8, dst: *mut u8, n: usize) {
@@ -77,7 +50,6 @@ pub unsafe fn by_halves<const N: usize>(src: *const u8, dst: *mut u8, n: usize) 
 ///
 /// # Safety
 /// As `copy_nonoverlapping`; `n` is at least [`HALF`], and the processor must have AVX.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 #[inline]
 pub unsafe fn abreast(src: *const u8, dst: *mut u8, n: usize) {
@@ -108,7 +80,6 @@ pub unsafe fn abreast(src: *const u8, dst: *mut u8, n: usize) {
 ///
 /// # Safety
 /// As `copy_nonoverlapping`; the processor must have AVX-512.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub unsafe fn by_lines(src: *const u8, dst: *mut u8, n: usize) {
@@ -133,7 +104,6 @@ pub unsafe fn by_lines(src: *const u8, dst: *mut u8, n: usize) {
 ///
 /// # Safety
 /// As `copy_nonoverlapping`; the processor must have AVX.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 #[inline]
 pub unsafe fn asking_ahead(src: *const u8, dst: *mut u8, n: usize, ahead: usize) {
@@ -163,7 +133,7 @@ pub unsafe fn asking_ahead(src: *const u8, dst: *mut u8, n: usize, ahead: usize)
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -183,10 +153,10 @@ mod tests {
         ];
         // SAFETY: as above, where there is AVX-512.
         let lines: [(&str, Loop); 1] = [("lines", |s, d, n| unsafe { by_lines(s, d, n) })];
-        match Vectors::here() {
-            None => Vec::new(),
-            Some(Vectors::Halves) => halves.to_vec(),
-            Some(Vectors::Lines) => [&halves[..], &lines[..]].concat(),
+        match () {
+            () if std::arch::is_x86_feature_detected!("avx512f") => [&halves[..], &lines[..]].concat(),
+            () if std::arch::is_x86_feature_detected!("avx") => halves.to_vec(),
+            () => Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::liar::Liar;
 use crate::scene::{GUARD, Scene};
 use rustmx::Config;
 use rustmx::mem::atomic::{Ordering, Words};
-use rustmx::shm::layout::{CARD_CELLS, CELL, CREDIT, LINE_WORDS};
+use rustmx::shm::layout::{CARD_CELLS, CELL, CREDIT, LINE_WORDS, MOST_CELLS};
 use rustmx::wire::header::{Kind, Rts, flag};
 
 /// The word of a record's line that says how many bytes are in its cell.
@@ -79,13 +79,14 @@ fn cells_that_are_not_the_liars() {
     OLDEST.into_iter().for_each(cells_that_are_not_the_liars_for);
 }
 
+/// (The victim has one peer or a few, and so as many cells as there may be.)
 fn cells_that_are_not_the_liars_for(oldest: usize) {
     let mut scene = scene();
     scene.oldest = oldest;
     let cases = [
         ("the victim's", true, 2000, 1),
-        ("the victim's last one", true, 2000, 3 << 1 | 1),
-        ("one more than the victim has", true, 2000, 4 << 1 | 1),
+        ("the victim's last one", true, 2000, (MOST_CELLS as u64 - 1) << 1 | 1),
+        ("one more than the victim has", true, 2000, (MOST_CELLS as u64) << 1 | 1),
         ("one more than the liar has", true, 2000, 4 << 1),
         ("more than a byte counts", true, 2000, 256 << 1),
         ("a number that is none", true, 2000, u64::MAX),

@@ -7,7 +7,7 @@ use rustmx::{Addr, Config, OpFlags};
 fn pair(a: u64, b: u64) -> (Node, Node, Addr, Addr) {
     // However they are copied, and announced.
     let node = |rings| {
-        let (record_copy, announce_min) = ((a + b) % 3, [1 << 10, 16 << 10, 64 << 10][rings as usize]);
+        let (record_copy, announce_min) = ((2 * a + b) % 4, [1 << 10, 16 << 10, 64 << 10][rings as usize]);
         Node::with(Config { rings, record_copy, announce_min, eager_max: 60 << 10, ..Config::default() }, attr())
     };
     let (a, b) = (node(a), node(b));
