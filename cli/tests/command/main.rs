@@ -370,7 +370,12 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("memory = \"exported\""), exported);
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
-    assert!(all["by_habit"]["from"].as_u64() < all["by_habit"]["to"].as_u64());
+    // Habits decide of what is mapped below 32 KiB, if what was measured says that anything is.
+    let mapped = |row: &&Value| row["lent"] == true && row["protocol"] == "mapped" && row["from"].as_u64() < Some(32 << 10);
+    match all["table"].as_array().expect("rows").iter().find(mapped) {
+        Some(_) => assert!(all["by_habit"]["from"].as_u64() < all["by_habit"]["to"].as_u64(), "{all}"),
+        None => assert!(all["by_habit"].is_null(), "{all}"),
+    }
     // Reads, writes and atomics, too; by the kernel only where it lets processes reach each other.
     for deed in all["one_sided"].as_array().expect("rows") {
         let wanted = deed["protocol"] == "one_sided" || all["kernel"]["reads"] == serde_json::json!([true, true]);
