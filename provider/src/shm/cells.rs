@@ -37,6 +37,12 @@ impl Cell {
         Some(Cell { theirs: name & 1 == 0, index })
     }
 
+    /// Its bit in a set of cells. (Of a number that no cell has, any.)
+    #[inline]
+    fn bit(self) -> u32 {
+        1u32.wrapping_shl(u32::from(self.index) << 1 | u32::from(self.theirs))
+    }
+
     /// Where it begins in its segment's cells.
     fn offset(self) -> usize {
         usize::from(self.index) * CELL
@@ -53,7 +59,11 @@ pub struct Cells {
     theirs: SharedMem,
     /// Those that belong to us; the one that came last is the last one.
     own: SmallVec<[Own; 2 * MOST_CELLS]>,
+    /// The same as a set.
+    have: u32,
 }
+
+const _: () = assert!(2 * MOST_CELLS <= u32::BITS as usize);
 
 /// A cell that belongs to us.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +78,9 @@ impl Cells {
     /// The cells of two segments. At first each side has its own.
     pub fn new(ours: SharedMem, theirs: SharedMem) -> Cells {
         let count = (ours.bytes() / CELL).min(MOST_CELLS) as u8;
-        let own = (0..count).rev().map(|index| Own { cell: Cell { theirs: false, index }, came: 0 }).collect();
-        Cells { ours, theirs, own }
+        let own: SmallVec<_> = (0..count).rev().map(|index| Own { cell: Cell { theirs: false, index }, came: 0 }).collect();
+        let have = own.iter().fold(0, |all, own: &Own| all | own.cell.bit());
+        Cells { ours, theirs, own, have }
     }
 
     /// Takes one for `len` bytes, to be written to and given away with a record: the last one in which so many came; if none did, the last one of those in which most came.
@@ -77,20 +88,24 @@ impl Cells {
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<Own> {
         let last = self.own.pop()?;
-        if usize::from(last.came) >= len { Some(last) } else { self.take_another(last, len) }
+        let taken = if usize::from(last.came) >= len { last } else { self.take_another(last, len) };
+        self.have &= !taken.cell.bit();
+        Some(taken)
     }
 
     #[inline(never)]
-    fn take_another(&mut self, last: Own, len: usize) -> Option<Own> {
+    fn take_another(&mut self, last: Own, len: usize) -> Own {
         self.own.push(last);
         let at = self.own.iter().rposition(|own| usize::from(own.came) >= len);
-        let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].came))?;
-        Some(self.own.remove(at))
+        let at = at.or_else(|| (0..self.own.len()).max_by_key(|at| self.own[*at].came));
+        // There is one at least, the last.
+        self.own.remove(at.unwrap_or(self.own.len() - 1))
     }
 
     /// It is not given away, and stays as it was.
     pub fn keep(&mut self, own: Own) {
         debug_assert!(!self.has(own.cell));
+        self.have |= own.cell.bit();
         self.own.push(own);
     }
 
@@ -98,11 +113,14 @@ impl Cells {
     #[inline]
     pub fn put(&mut self, cell: Cell, len: u16) {
         debug_assert!(!self.has(cell));
+        self.have |= cell.bit();
         self.own.push(Own { cell, came: len });
     }
 
+    /// Of a cell that there is.
+    #[inline]
     fn has(&self, cell: Cell) -> bool {
-        self.own.iter().any(|own| own.cell == cell)
+        self.have & cell.bit() != 0
     }
 
     /// The cell that the peer calls so, in which it has put something for us.

@@ -16,7 +16,10 @@ use rustmx::config::network::Iface;
 use rustmx::mem::atomic::{Ordering, Words};
 use rustmx::region::Region;
 use rustmx::shm::layout::{CONTROL_LINES, LINE, LINE_WORDS};
-use rustmx::shm::{bell, segment::{self, Shape}};
+use rustmx::shm::{
+    bell,
+    segment::{self, Shape},
+};
 use rustmx::sys::clock::Clock;
 use rustmx::sys::{host, memfd, socket};
 use rustmx::wire::frame::{FRAME_HEAD, Frame};
