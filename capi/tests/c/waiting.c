@@ -84,7 +84,8 @@ static void nothing_costs_nothing(void)
 	double start = now(), before = cpu();
 	EXPECT(-FI_EAGAIN, fi_cq_sread(n.cq, &e, 1, NULL, 200));
 	CHECK(now() - start > 0.195 && now() - start < 5);
-	if (cpu() - before > 0.005)
+	/* Who looks instead of sleeping takes all of it; what else is counted here is what a busy host takes from us. */
+	if (cpu() - before > 0.05)
 		FAIL("200 ms of sleep took %g s of processor time", cpu() - before);
 }
 
@@ -388,7 +389,8 @@ static void automatic(int rank, int sock)
 	barrier(sock);
 	double before = cpu();
 	usleep(200000);
-	if (cpu() - before > 0.005)
+	/* Who looks instead of sleeping takes all of it; what else is counted here is what a busy host takes from us. */
+	if (cpu() - before > 0.05)
 		FAIL("the thread takes %g s of 0.2", cpu() - before);
 	barrier(sock);
 	close_net(&n);
