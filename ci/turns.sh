@@ -6,7 +6,7 @@
 #
 #   --rounds N     rounds through all sizes (default 3)
 #   --seconds S    time for one size in one round, shared by all stacks (default 1.5)
-#   --sizes LIST   sizes by comma, such as 4k,40000,1m (default 1k to 4m, all powers of two, and 40000)
+#   --sizes LIST   sizes up to 4m by comma, such as 4k,40000,1m (default 1k to 4m, all powers of two, and 40000)
 #   --only WORDS   these only, by comma: a stack (ompi5-rustmx, ompi5-heap, ompi5-sm, ompi5-ucx, mpich-own,
 #                  impi-own), or a program (reused: buffers untouched; fresh: rewritten before each message)
 #   --also WORD=DIRECTORY[,NAME=VALUE]…  Open MPI 5 over the provider in that directory, too, with these

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""ci/turns.sh from its arguments to its JSON, by real MPIs. Needs two cores, what ci/setup.sh installs and a release build; takes some
-20 seconds. Last line: "N passed, N failed"."""
+"""ci/turns.sh from its arguments to its JSON, by real MPIs. Needs two cores, what ci/setup.sh installs and a release build; takes
+most of a minute. Last line: "N passed, N failed"."""
 
 import json
 import os
