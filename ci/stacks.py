@@ -199,6 +199,9 @@ def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",), patience=1
         return "", "", f"no end after {patience:.0f} s: {' '.join(whole)}"
     if done.returncode:
         return "", "", f"exit code {done.returncode}: {' '.join(whole)}\n{done.stderr[-1500:]}"
+    if "cannot be preloaded" in done.stderr:
+        # The loader goes on without it, and so would the figures.
+        return "", "", f"{' '.join(whole)}\n{done.stderr[-1500:]}"
     if stack.endswith(("-rustmx", "-heap")):
         # Without this proof the figures might be those of whatever the MPI fell back to.
         used = [line for line in done.stderr.splitlines() if re.match(r"rustmx stats:.* sent=[1-9]", line)]

@@ -22,13 +22,14 @@ PROGRAMS = tuple(wanted.METRICS)
 
 
 class Other:
-    """Open MPI 5 over a build or settings of the user's."""
+    """Open MPI 5 over a build or settings of the user's; by its name with the heap or without."""
 
     def __init__(self, text):
         self.name, _, rest = text.partition("=")
         directory, *settings = rest.split(",")
         if not self.name or not directory or not all("=" in s for s in settings):
             misused(f"--also {text}: not WORD=DIRECTORY[,NAME=VALUE]…")
+        self.stack = wanted.HEAP if self.name.endswith("-heap") else wanted.PLAIN
         self.environment = {"FI_PROVIDER_PATH": directory} | dict(s.split("=", 1) for s in settings)
 
 
@@ -47,7 +48,7 @@ def size(text):
 
 def plan(stacks, others):
     """Name, stack and more environment of each job."""
-    return [(name, name, {}) for name in stacks] + [(o.name, wanted.PLAIN, o.environment) for o in others]
+    return [(name, name, {}) for name in stacks] + [(o.name, o.stack, o.environment) for o in others]
 
 
 def launched(job, turn, of, start, program, options):

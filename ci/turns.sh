@@ -10,7 +10,8 @@
 #   --only WORDS   these only, by comma: a stack (ompi5-rustmx, ompi5-heap, ompi5-sm, ompi5-ucx, mpich-own,
 #                  impi-own), or a program (reused: buffers untouched; fresh: rewritten before each message)
 #   --also WORD=DIRECTORY[,NAME=VALUE]…  Open MPI 5 over the provider in that directory, too, with these
-#                  environment variables, under that name: another build, or other settings. Again and again
+#                  environment variables, under that name: another build, or other settings. Again and again. A WORD that ends in
+#                  -heap: with the heap of target/release preloaded
 #   --offset BYTES buffers begin so many bytes behind a page (default 0)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables

@@ -34,7 +34,8 @@ class Arguments(unittest.TestCase):
 
     def test_others(self):
         other = turns.Other("old=/tmp/lib,FI_A=b,FI_C=d=e")
-        self.assertEqual((other.name, other.environment), ("old", {"FI_PROVIDER_PATH": "/tmp/lib", "FI_A": "b", "FI_C": "d=e"}))
+        self.assertEqual((other.name, other.stack, other.environment), ("old", "ompi5-rustmx", {"FI_PROVIDER_PATH": "/tmp/lib", "FI_A": "b", "FI_C": "d=e"}))
+        self.assertEqual(turns.Other("old-heap=/tmp/lib").stack, "ompi5-heap")
         for text in ("old", "=x", "old=", "old=/tmp,FI_A"):
             self.refused(turns.Other, text)
 
