@@ -54,6 +54,7 @@ enum Place {
 #[derive(Clone, Copy)]
 struct Defaults {
     usual: u64,
+    granite: u64,
     zen3: u64,
     zen4: u64,
     zen5: u64,
@@ -63,6 +64,7 @@ impl Defaults {
     fn on(self, processor: Processor) -> u64 {
         match processor {
             Processor::Usual => self.usual,
+            Processor::Granite => self.granite,
             Processor::Zen3 => self.zen3,
             Processor::Zen4 => self.zen4,
             Processor::Zen5 => self.zen5,
@@ -72,7 +74,7 @@ impl Defaults {
 
 macro_rules! table {
     (
-        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, zen: $zen:expr)? $(, zen3: $zen3:expr)? $(, zen4: $zen4:expr)?; )* }
+        numbers { $( $(#[doc = $help:literal])+ $field:ident : $kind:expr, $default:expr, $min:expr, $max:expr $(, granite: $granite:expr)? $(, zen: $zen:expr)? $(, zen3: $zen3:expr)? $(, zen4: $zen4:expr)?; )* }
         texts { $( $(#[doc = $text_help:literal])+ $text:ident : $type:ty, $allowed:literal; )* }
     ) => {
         /// The values in force for one process. Numbers have units as in [`PARAMS`].
@@ -100,6 +102,7 @@ macro_rules! table {
             place: Place::Number {
                 defaults: Defaults {
                     usual: $default,
+                    granite: *[$default $(, $granite)?].last().expect("not empty"),
                     zen3: *[$default $(, $zen)? $(, $zen3)?].last().expect("not empty"),
                     zen4: *[$default $(, $zen)? $(, $zen4)?].last().expect("not empty"),
                     zen5: *[$default $(, $zen)?].last().expect("not empty"),
@@ -129,19 +132,19 @@ table! {
         /// Most bytes of a ring, the memory for one direction of a connected pair of endpoints (rounded up to whole pages).
         ring_size: Kind::Bytes, 256 << 10, 8 << 10, 1 << 20;
         /// Memory for the rings from one endpoint to all others of its host: each gets its part, as many as the address vector names; 20 KiB at least, and the ring size at most. A third of it is for what is behind open rings.
-        ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40, zen: 6 << 20;
+        ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40, granite: 6 << 20, zen: 6 << 20;
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
-        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, zen: 32 << 10;
+        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 32 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
-        fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
+        fetch_ahead: Kind::Count, 600, 0, 4096, granite: 0, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
-        rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, zen: 1, zen3: 2, zen4: 2;
+        rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, granite: 1, zen: 1, zen3: 2, zen4: 2;
         /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time (messages below 256 KiB); vectors: by loads and stores of whole lines, where the processor has them (AVX-512), but for rings (messages below 32 KiB); abreast: 4 KiB or more by loads and stores of half a line (AVX), 12 KiB or more in two stretches side by side, for the prefetchers of some processors follow each of them, but for rings.
-        record_copy: Kind::Choice(&["memcpy", "ahead", "vectors", "abreast"]), 0, 0, 3, zen: 2, zen3: 3, zen4: 1;
+        record_copy: Kind::Choice(&["memcpy", "ahead", "vectors", "abreast"]), 0, 0, 3, granite: 2, zen: 2, zen3: 3, zen4: 1;
         /// Shortest payload in common memory that is announced before it is there, if its message is no longer than 64 KiB: its reader finds out where it belongs meanwhile, and copies behind its writer. Only what is behind open rings is that memory, and takes 32 KiB at a time: more means never.
-        announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, zen: 16 << 10, zen4: 8 << 10;
+        announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, granite: 16 << 10, zen: 16 << 10, zen4: 8 << 10;
         /// Most pieces in which such a payload comes, of 4 KiB or more each: after each of them its reader is told.
         announce_pieces: Kind::Count, 8, 1, 64, zen: 2, zen3: 4, zen4: 8;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.
@@ -153,7 +156,7 @@ table! {
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do. Unless it is set, it is corrected by what both are seen to take (FI_RUSTMX_ADAPT).
-        share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
+        share_worth: Kind::Count, 7_000, 0, 1_000_000_000, granite: 3_500;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Who may copy out of and into this process's memory where Yama asks that (ptrace_scope is 1): launcher: the other children of its parent, and their own; any: every process of this user, as is needed where each rank has a script of its own for a parent, or process 1; none: nobody but its ancestors. What the program said of that before is replaced, but by none.
@@ -161,7 +164,9 @@ table! {
         /// Whether what is seen of a peer corrects what is known: messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send), and both copy long ones where that is seen to pay; never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Nanoseconds for a KiB that a receiver's copy out of lent memory takes at most if it finds the source in its own cache (FI_RUSTMX_ADAPT).
-        cached_pace: Kind::Count, 130, 0, 1_000_000, zen: 6, zen4: 20;
+        cached_pace: Kind::Count, 130, 0, 1_000_000, granite: 60, zen: 6, zen4: 20;
+        /// Shortest message in lent memory that is copied once wherever its source lies: out of another core's cache, too, that is quicker than the ring (FI_RUSTMX_ADAPT).
+        cached_below: Kind::Bytes, 32 << 10, 4 << 10, 32 << 10, granite: 8 << 10;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.
         lend: Kind::Choice(&["auto", "read", "never"]), 0, 0, 2;
         /// Shortest message out of such memory that is copied once, by a receiver that has mapped it.
@@ -169,7 +174,7 @@ table! {
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do. Unless it is set, it is corrected as well.
-        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
+        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000, granite: 2_000;
         /// Whether a receive that waits for such a message of 32 to 512 KiB from one peer invites it to write a part at once, where its buffer is such memory, too: auto: where that is in time, and was seen to pay; never: both copy only after the receiver has heard of the message.
         invite: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Mappings of which something is kept: those of the program's own that are lent, and those of peers' memory that an endpoint has attached. What was not used for longest goes first, what a message needs stays; what is needed again is found out, or attached, again.

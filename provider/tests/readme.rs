@@ -29,8 +29,14 @@ fn parameters_are_those_of_the_table() {
     }
 }
 
-/// The defaults of AMD's processors that are not the usual one.
+/// The defaults of processors that are not the usual one.
 fn others(p: &Param, usual: &str) -> String {
+    let granite = p.default(Processor::Granite);
+    let granite = if granite == usual { String::new() } else { format!("; Intel from Granite Rapids: {granite}") };
+    granite + &amd(p, usual)
+}
+
+fn amd(p: &Param, usual: &str) -> String {
     let each = [(Processor::Zen3, "3"), (Processor::Zen4, "4"), (Processor::Zen5, "5")].map(|(of, name)| (name, p.default(of)));
     if each.iter().all(|(_, value)| *value == each[0].1) {
         return if each[0].1 == usual { String::new() } else { format!("; AMD from Zen 3: {}", each[0].1) };

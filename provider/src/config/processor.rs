@@ -6,6 +6,8 @@ pub enum Processor {
     /// Those of Intel, for which most was measured, and all for which nothing was.
     #[default]
     Usual,
+    /// Those of Intel's Granite Rapids, and of what comes after it.
+    Granite,
     /// Those of AMD's Zen 3.
     Zen3,
     /// Those of AMD's Zen 4.
@@ -16,5 +18,5 @@ pub enum Processor {
 
 impl Processor {
     /// All that are told apart.
-    pub const ALL: [Processor; 4] = [Processor::Usual, Processor::Zen3, Processor::Zen4, Processor::Zen5];
+    pub const ALL: [Processor; 5] = [Processor::Usual, Processor::Granite, Processor::Zen3, Processor::Zen4, Processor::Zen5];
 }

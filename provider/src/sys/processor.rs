@@ -5,11 +5,13 @@ use crate::config::processor::Processor;
 /// That of this core. A virtual machine is told what its host says.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub fn here() -> Processor {
-    use core::arch::x86_64::__cpuid;
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
     let maker = __cpuid(0);
+    // The highest leaf, and of leaf 7 the highest part.
+    let features = if maker.eax >= 7 && __cpuid_count(7, 0).eax >= 1 { __cpuid_count(7, 1).edx } else { 0 };
     match maker.eax {
         0 => Processor::Usual,
-        _ => of([maker.ebx, maker.edx, maker.ecx], __cpuid(1).eax),
+        _ => of([maker.ebx, maker.edx, maker.ecx], __cpuid(1).eax, features),
     }
 }
 
@@ -19,9 +21,12 @@ pub fn here() -> Processor {
     Processor::Usual
 }
 
-/// By the maker's name and the signature, as CPUID has them: leaf 0 and EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E).
+/// By the maker's name, the signature and some features, as CPUID has them: leaf 0, EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E), EDX of leaf 7's part 1
+/// (Intel's Architecture Instruction Set Extensions Programming Reference, "CPUID"). Intel's are told by a feature: a hypervisor was seen to name another model, and to hide other features.
 #[cfg_attr(any(not(target_arch = "x86_64"), miri), expect(dead_code))]
-fn of(maker: [u32; 3], signature: u32) -> Processor {
+fn of(maker: [u32; 3], signature: u32, features: u32) -> Processor {
+    /// PREFETCHIT0 and 1, which Intel's servers have from Granite Rapids on.
+    const PREFETCHI: u32 = 1 << 14;
     /// The family of Zen 3 and 4; that of Zen 5 is the next one.
     const ZEN_3_AND_4: u32 = 0x19;
     let mut name = [0; 12];
@@ -33,6 +38,7 @@ fn of(maker: [u32; 3], signature: u32) -> Processor {
         family => family,
     };
     match (signature >> 16 & 0xf) << 4 | signature >> 4 & 0xf {
+        _ if name == *b"GenuineIntel" && features & PREFETCHI != 0 => Processor::Granite,
         _ if name != *b"AuthenticAMD" || family < ZEN_3_AND_4 => Processor::Usual,
         // Genoa and Bergamo, the desktop's and laptops' ones: the processors that the kernel takes for Zen 4 (Linux, arch/x86/kernel/cpu/amd.c).
         0x10..=0x1f | 0x60..=0xaf if family == ZEN_3_AND_4 => Processor::Zen4,
@@ -62,8 +68,13 @@ mod tests {
             (intel, 0x0008_06f8, Processor::Usual),
             (intel, 0x00b0_0f21, Processor::Usual),
         ] {
-            assert_eq!(of(maker, signature), want, "{signature:x}");
+            // All but this one bit.
+            assert_eq!(of(maker, signature, !(1 << 14)), want, "{signature:x}");
         }
+        for signature in [0x000a_06d1, 0x000a_0671] {
+            assert_eq!(of(intel, signature, 1 << 14), Processor::Granite, "Granite Rapids, and what one was seen to call itself");
+        }
+        assert_eq!(of(amd, 0x00b0_0f21, u32::MAX), Processor::Zen5, "who makes it goes before what it can do");
     }
 
     #[test]
@@ -74,10 +85,11 @@ mod tests {
             value.is_some_and(|value| value == "AuthenticAMD" || value.parse().is_ok_and(|n: u32| n >= least))
         };
         let zen = says("vendor_id", u32::MAX) && says("cpu family", 0x19);
-        assert_eq!(here() != Processor::Usual, zen);
+        assert_eq!(!matches!(here(), Processor::Usual | Processor::Granite), zen);
         // The first processor with these instructions of AMD's had them in that core.
         let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-        let avx512 = flags.split_whitespace().any(|flag| flag == "avx512f");
-        assert!(here() != Processor::Zen4 || avx512, "Zen 3 has none of {flags}");
+        let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
+        assert!(here() != Processor::Zen4 || has("avx512f"), "Zen 3 has none of {flags}");
+        assert!(here() != Processor::Granite || has("avx512_fp16"), "Sapphire Rapids had them before: {flags}");
     }
 }
