@@ -138,7 +138,7 @@ table! {
         /// Payload bytes of one fragment of a streamed message.
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 32 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
-        fetch_ahead: Kind::Count, 600, 0, 4096, granite: 0, zen: 0;
+        fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
         rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, granite: 1, zen: 1, zen3: 2, zen4: 2;
         /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time (messages below 256 KiB); vectors: by loads and stores of whole lines, where the processor has them (AVX-512), but for rings (messages below 32 KiB); abreast: 4 KiB or more by loads and stores of half a line (AVX), 12 KiB or more in two stretches side by side, for the prefetchers of some processors follow each of them, but for rings.
@@ -152,7 +152,7 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20, zen3: 2 << 20;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, granite: 32 << 10, zen: 16 << 20, zen3: 2 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do. Unless it is set, it is corrected by what both are seen to take (FI_RUSTMX_ADAPT).
