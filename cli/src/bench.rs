@@ -40,6 +40,8 @@ pub(crate) struct Asked<'a> {
     pub settings: &'a [String],
     /// Somebody else shows how far it is.
     pub quiet: bool,
+    /// Each message is measured in two ways: answered by an empty one, and by one like itself, of which half the time for both counts.
+    pub to_and_fro: bool,
 }
 
 /// What is measured: by what, how long a message, from which kind of buffers.
@@ -49,6 +51,8 @@ struct Task {
     lane: Option<Lane>,
     size: usize,
     kind: Kind,
+    /// It is answered by one like itself.
+    to_and_fro: bool,
 }
 
 struct Bench {
@@ -111,9 +115,18 @@ impl Bench {
         ((times as f64 / self.pace) as usize).max(2)
     }
 
-    /// The median time of a message and its answer in nanoseconds, and how many messages went another way.
+    /// The median time of a message and its empty answer in nanoseconds, and how many messages went another way.
     fn cell(&mut self, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
-        let command = format!("cell {} {size} {times} {} {}", lane.name(), kind.memory.name(), kind.state.name());
+        self.trip("cell", lane, size, times, kind)
+    }
+
+    /// The same of a message and one like it.
+    fn to_and_fro(&mut self, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
+        self.trip("echo", lane, size, times, kind)
+    }
+
+    fn trip(&mut self, order: &str, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
+        let command = format!("{order} {} {size} {times} {} {}", lane.name(), kind.memory.name(), kind.state.name());
         self.second.ask(&command)?;
         let said = self.first.ask(&command)?;
         let parsed = said.split_once(' ').and_then(|(ns, other)| Some((ns.parse().ok()?, other.parse().ok()?)));
@@ -174,9 +187,13 @@ fn tasks(asked: &Asked, config: &Config, kernel: &explain::Kernel, heap: bool) -
     let mut tasks = Vec::new();
     for &size in asked.sizes {
         for &kind in asked.kinds.iter().filter(|k| heap || k.memory == Memory::Private) {
-            let lanes = Lane::of_tables().filter(|lane| possible(*lane, kind, size)).map(Some);
+            let lanes = || Lane::of_tables().filter(|lane| possible(*lane, kind, size)).map(Some);
             let limit = asked.limits_from.is_some_and(|from| size >= from) && (both || kind.memory == Memory::Exported);
-            tasks.extend(lanes.chain(limit.then_some(None)).map(|lane| Task { lane, size, kind }));
+            let task = |to_and_fro: bool| move |lane| Task { lane, size, kind, to_and_fro };
+            tasks.extend(lanes().chain(limit.then_some(None)).map(task(false)));
+            if asked.to_and_fro {
+                tasks.extend(lanes().map(task(true)));
+            }
         }
     }
     tasks
@@ -207,8 +224,12 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
     // Forwards and backwards in turn: nobody is always the one after the longest messages.
     for i in 0..tasks.len() {
         let i = if backwards { tasks.len() - 1 - i } else { i };
-        let Task { lane, size, kind } = tasks[i];
+        let Task { lane, size, kind, to_and_fro } = tasks[i];
         let (ns, other) = match lane {
+            Some(lane) if to_and_fro => {
+                let (ns, other) = bench.to_and_fro(lane, size, bench.times(size), kind)?;
+                (ns / 2.0, other)
+            }
             Some(lane) => {
                 let (ns, other) = bench.cell(lane, size, bench.times(size), kind)?;
                 (ns - empty / 2.0, other)

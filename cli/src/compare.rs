@@ -135,6 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         heap,
         settings: &[],
         quiet: false,
+        to_and_fro: false,
     };
     let mut results = measure(&asked, &config)?;
     for kind in results.kinds() {

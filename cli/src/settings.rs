@@ -151,7 +151,8 @@ fn wanted(lane: Lane, _kind: Kind, size: usize) -> bool {
     }
 }
 
-/// The logarithm of the time that messages take, on average over all that is measured.
+/// The logarithm of the time that messages take, on average over all that is measured: also answered by their like, for who answers in the memory in which the
+/// question came has another time than who only sends.
 fn measured(sizes: &[usize], settings: &[String], config: &Config) -> Result<f64, Failure> {
     let kinds = [State::Reused, State::Fresh].map(|state| Kind { memory: Memory::Private, state }).into();
     let asked = Asked {
@@ -165,6 +166,7 @@ fn measured(sizes: &[usize], settings: &[String], config: &Config) -> Result<f64
         heap: Err("not asked for".into()),
         settings,
         quiet: true,
+        to_and_fro: true,
     };
     let results = measure(&asked, config)?;
     let times: Vec<f64> = results.cells.iter().map(|cell| cell.median_ns.ln()).collect();

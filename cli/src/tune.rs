@@ -126,6 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         heap,
         settings: &found.all,
         quiet: false,
+        to_and_fro: false,
     };
     let mut results = measure(&asked, &config)?;
     let mut model = model(&results, PeerClass::SameHost)?;

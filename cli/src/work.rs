@@ -7,6 +7,7 @@
 //! lanes <lane> …                            opens an endpoint for each                               "<name> …"
 //! peers <name> …                            the other process's                                      "ok"
 //! cell <lane> <bytes> <times> <memory> <state>  second: "ready", then answers each message; first: "<ns> <messages that went another way>"
+//! echo …                                    as cell, but the answers are like the messages, and the time is that of both
 //! limit <memory> <bytes> <times> <state>    both copy a half                                         "<ns>"
 //! line                                      hands a cache line to and fro                            "<ns>"
 //! copy <bytes> <times>                      memcpy                                                   "<ns>"
@@ -153,6 +154,11 @@ impl Worker {
                     let lane = Lane::named(words.next().unwrap_or_default())?;
                     let share = share_of(&mut words)?;
                     if first { self.measure(lane, &share)? } else { self.answer(lane, &share, out)? }
+                }
+                Some("echo") => {
+                    let lane = Lane::named(words.next().unwrap_or_default())?;
+                    let share = share_of(&mut words)?;
+                    if first { self.ask(lane, &share)? } else { self.echo(lane, &share, out)? }
                 }
                 Some("limit") => {
                     let share = share_of(&mut words)?;
@@ -367,6 +373,42 @@ impl Worker {
         Ok(String::new())
     }
 
+    /// Messages there, and ones like them back: the median of the times for both, and how many messages went another way than was asked for.
+    fn ask(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
+        let &Share { memory, len, times, .. } = share;
+        let (Open { node, to, .. }, mut buffers) = self.ready(lane, memory)?;
+        let (before, warm_up) = (lane.carried(&node.stats()), Lane::warm_up(len));
+        let mut took = Vec::with_capacity(times);
+        for i in 0..warm_up + times {
+            let begun = meet(node, *to, &mut buffers, share, i).and_then(|()| {
+                let begun = Instant::now();
+                node.send(*to, &buffers[0], len)?;
+                node.wait(2)?;
+                Ok(begun)
+            });
+            let ns = begun.map_err(|e| failed(lane, len, e))?.elapsed().as_secs_f64() * 1e9;
+            took.extend((i >= warm_up).then_some(ns));
+        }
+        let arrived = lane.carried(&node.stats()) - before;
+        Ok(format!("{} {}", median(&took), ((warm_up + times) as u64).saturating_sub(arrived)))
+    }
+
+    /// What [`ask`](Self::ask) waits for.
+    fn echo(&mut self, lane: Lane, share: &Share, say: &mut dyn Write) -> Result<String, Failure> {
+        let &Share { memory, len, times, .. } = share;
+        let (Open { node, to, .. }, mut buffers) = self.ready(lane, memory)?;
+        say_to(say, "ready")?;
+        for i in 0..Lane::warm_up(len) + times {
+            let answered = meet(node, *to, &mut buffers, share, i).and_then(|()| {
+                node.wait(1)?;
+                node.send(*to, &buffers[0], len)?;
+                node.wait(1)
+            });
+            answered.map_err(|e| failed(lane, len, e))?;
+        }
+        Ok(String::new())
+    }
+
     fn copy(&mut self, len: usize, times: usize) -> Result<String, Failure> {
         let [out, mut into] = self.private.ok_or(EARLY)?;
         let took: Vec<f64> = (0..=times)
@@ -378,6 +420,23 @@ impl Worker {
             .collect();
         Ok(median(&took[1..]).to_string())
     }
+}
+
+/// Both have prepared their buffers, wait for a message, and are in step.
+fn meet(node: &mut Node, to: Addr, buffers: &mut Pair, share: &Share, number: usize) -> Result<(), rustmx::Error> {
+    let [out, into] = buffers;
+    match share.state {
+        State::Reused => {}
+        State::Fresh => out.rewrite(share.len, number as u8),
+        State::Cold => {
+            out.flush(share.len);
+            into.flush(share.len);
+        }
+    }
+    node.recv(into, 0)?;
+    node.recv(into, share.len)?;
+    node.answer(to, out)?;
+    node.wait(1)
 }
 
 /// The configuration of an endpoint that reaches all others by the network.

@@ -136,7 +136,7 @@ table! {
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
         /// Payload bytes of one fragment of a streamed message.
-        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 32 << 10, zen: 32 << 10;
+        fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 16 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
@@ -187,6 +187,8 @@ table! {
         close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
         /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
         yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
+        /// Whether the core pauses for a moment (the instruction PAUSE) in a poll that finds nothing: some processors run ahead of what they look at, throw that work away when it changes, and then take longer than the pause.
+        pause: Kind::Bool, 0, 0, 1, granite: 1;
         /// Idle polls in a row before the first yield, when yielding.
         spin: Kind::Count, 20, 0, 1_000_000;
         /// Whether peers of the same host are reached through shared memory; no: by the network, as if they were elsewhere.

@@ -132,6 +132,8 @@ struct Poll {
     turn: usize,
     tick: u64,
     idle: u64,
+    /// The core pauses for a moment in idle turns.
+    pauses: bool,
     /// When the clock was read last, and the tick at which it will be read again.
     looked_at: u64,
     /// A time after which all hot rings were seen empty: what is in one was written since. 0: none is known.
@@ -227,6 +229,7 @@ impl Endpoint {
             terms: Terms::of(&config),
             private: Private::default(),
             report: Reporter::new(attr.source, index),
+            poll: Poll { pauses: config.pause != 0, ..Poll::default() },
             attr,
             config,
             log,
@@ -245,7 +248,6 @@ impl Endpoint {
             books: Books::new(),
             member: None,
             pool: Pool::default(),
-            poll: Poll::default(),
             nap: 0,
             crowd: Crowd::default(),
             stats: Stats::default(),

@@ -85,7 +85,10 @@ impl Endpoint {
         }
         self.poll.tick += 1;
         if work == 0 {
-            self.poll.idle += 1
+            self.poll.idle += 1;
+            if self.poll.pauses {
+                core::hint::spin_loop();
+            }
         } else {
             self.poll.idle = 0
         }
