@@ -42,6 +42,8 @@ pub(crate) struct Asked<'a> {
     pub quiet: bool,
     /// Each message is measured in two ways: answered by an empty one, and by one like itself, of which half the time for both counts.
     pub to_and_fro: bool,
+    /// A message has arrived when its receiver has looked at all of it.
+    pub read: bool,
 }
 
 /// What is measured: by what, how long a message, from which kind of buffers.
@@ -59,6 +61,7 @@ struct Bench {
     first: Partner,
     second: Partner,
     quick: bool,
+    read: bool,
     /// Whether both have the preloaded heap.
     heap: bool,
     /// How much longer an empty message takes than on a machine where both processes have a core. Then fewer messages must do: on a
@@ -88,7 +91,7 @@ impl Bench {
         let preload = asked.heap.as_deref().ok().filter(|_| wanted);
         let (first, second) =
             (Partner::start("first", preload, asked.settings)?, Partner::start("second", preload, asked.settings)?);
-        let mut bench = Bench { first, second, quick: asked.quick, heap: false, pace: 1.0 };
+        let mut bench = Bench { first, second, quick: asked.quick, read: asked.read, heap: false, pace: 1.0 };
         let longest = asked.sizes.last().copied().unwrap_or(1);
         let places = [
             bench.first.ask(&format!("open {} {longest} {ground}", cores[0]))?,
@@ -126,7 +129,8 @@ impl Bench {
     }
 
     fn trip(&mut self, order: &str, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
-        let command = format!("{order} {} {size} {times} {} {}", lane.name(), kind.memory.name(), kind.state.name());
+        let read = if self.read { " read" } else { "" };
+        let command = format!("{order} {} {size} {times} {} {}{read}", lane.name(), kind.memory.name(), kind.state.name());
         self.second.ask(&command)?;
         let said = self.first.ask(&command)?;
         let parsed = said.split_once(' ').and_then(|(ns, other)| Some((ns.parse().ok()?, other.parse().ok()?)));
@@ -303,6 +307,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     (results.handover_ns, results.empty_ns) = (times.handover_ns, times.empty_ns);
     (results.missing, results.kernel_copies, results.memcpy) = (missing, copies, memcpy);
     results.unsteady = unsteady(&results);
+    results.read = asked.read;
     Ok(results)
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct Options {
     /// process measure for him: use it on networks that you trust.
     #[arg(long, value_name = "PORT", value_parser = listen::place, exclusive = true)]
     pub listen: Option<SocketAddr>,
+    /// Let times end not when a message has arrived, but when its receiver has looked at all of it: what both copied lies in two caches then, and half of
+    /// it has still to come.
+    #[arg(long, conflicts_with_all = ["network", "to"])]
+    pub read: bool,
     /// One JSON object on standard output instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -136,6 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         settings: &[],
         quiet: false,
         to_and_fro: false,
+        read: options.read,
     };
     let mut results = measure(&asked, &config)?;
     for kind in results.kinds() {

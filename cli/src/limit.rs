@@ -44,6 +44,8 @@ pub(crate) struct Share {
     pub len: usize,
     pub times: usize,
     pub state: State,
+    /// Who receives a message looks at all of it before anything else.
+    pub read: bool,
 }
 
 impl Ground {

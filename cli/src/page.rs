@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::figures::Regret;
 use crate::kind::{Kind, Lane};
-use crate::report::{basics, best, limit_in_words, percent, step, time, who};
+use crate::report::{READ, basics, best, limit_in_words, percent, step, time, who};
 use crate::results::{Cell, LinkRun, Results};
 use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
@@ -120,6 +120,9 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
     let missing = results.missing.iter().map(|w| format!("Not measured: {w}"));
     for what in missing.chain(results.unsteady.iter().map(|w| format!("Unsteady: {w}"))) {
         let _ = writeln!(out, "<p class=\"warn\">{}</p>", escaped(&what));
+    }
+    if results.read {
+        let _ = writeln!(out, "<p>{READ}</p>");
     }
     for kind in results.kinds() {
         section(&mut out, results, kind)?;

@@ -31,6 +31,9 @@ pub(crate) fn text(results: &Results) -> String {
         let _ = writeln!(out, "Settings: {}", m.settings.join(" "));
     }
     let _ = writeln!(out, "{}", basics(results));
+    if results.read {
+        let _ = writeln!(out, "{READ}");
+    }
     for what in &results.missing {
         let _ = writeln!(out, "Not measured: {what}");
     }
@@ -45,6 +48,10 @@ pub(crate) fn text(results: &Results) -> String {
     }
     out
 }
+
+/// What `--read` means.
+pub(crate) const READ: &str =
+    "Times of messages end when the receiver has looked at every line of them; limits are of copying alone.";
 
 /// What else was measured, in a sentence.
 pub(crate) fn basics(results: &Results) -> String {

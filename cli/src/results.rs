@@ -108,6 +108,8 @@ pub(crate) struct LinkRun {
 pub(crate) struct Results {
     pub machine: Machine,
     pub rounds: usize,
+    /// A message counted as arrived when its receiver had looked at all of it.
+    pub read: bool,
     /// One hand-over of a cache line, a value a round.
     pub handover_ns: Vec<f64>,
     /// An empty message, a value a round.
@@ -138,6 +140,7 @@ impl Results {
         Results {
             machine,
             rounds,
+            read: false,
             handover_ns: Vec::new(),
             empty_ns: Vec::new(),
             unsteady: Vec::new(),

@@ -153,7 +153,7 @@ fn wanted(lane: Lane, _kind: Kind, size: usize) -> bool {
 
 /// The logarithm of the time that messages take, on average over all that is measured: also answered by their like, for who answers in the memory in which the
 /// question came has another time than who only sends.
-fn measured(sizes: &[usize], settings: &[String], config: &Config) -> Result<f64, Failure> {
+fn measured(sizes: &[usize], settings: &[String], config: &Config, read: bool) -> Result<f64, Failure> {
     let kinds = [State::Reused, State::Fresh].map(|state| Kind { memory: Memory::Private, state }).into();
     let asked = Asked {
         sizes,
@@ -167,6 +167,7 @@ fn measured(sizes: &[usize], settings: &[String], config: &Config) -> Result<f64
         settings,
         quiet: true,
         to_and_fro: true,
+        read,
     };
     let results = measure(&asked, config)?;
     let times: Vec<f64> = results.cells.iter().map(|cell| cell.median_ns.ln()).collect();
@@ -180,7 +181,7 @@ fn measured(sizes: &[usize], settings: &[String], config: &Config) -> Result<f64
 ///
 /// # Errors
 /// What keeps it from being measured, and what helps.
-pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
+pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Failure> {
     bench::cores()?;
     let rounds = if quick { 4 } else { 8 };
     let mut found = Found { candidates: Vec::new(), best: Vec::new(), all: Vec::new() };
@@ -208,7 +209,7 @@ pub(crate) fn find(config: &Config, quick: bool) -> Result<Found, Failure> {
                 let mut settings = found.all.clone();
                 settings.retain(|known| !all[i].iter().any(|own| parts(own).map(|p| p.0.name) == parts(known).map(|p| p.0.name)));
                 settings.extend(all[i].iter().cloned());
-                took[i] = measured(sizes, &settings, &now)?;
+                took[i] = measured(sizes, &settings, &now, read)?;
                 bar.inc(1);
             }
             for (times, ln) in times.iter_mut().zip(&took) {

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Fewer sizes, rounds and messages: seconds, and a table that keeps the default where these cannot tell.
     #[arg(long)]
     pub quick: bool,
+    /// For programs that look at once at all that they receive: let times end when they have. What both copied lies in two caches when it has arrived.
+    #[arg(long, conflicts_with = "to")]
+    pub read: bool,
     /// Print what was found and save nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -113,7 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let heap = heap::find(options.heap.as_deref())?;
     let kinds = Memory::ALL.iter().flat_map(|m| [State::Reused, State::Fresh].map(|state| Kind { memory: *m, state })).collect();
     let rounds = if options.quick { 5 } else { 12 };
-    let found = settings::find(&config, options.quick)?;
+    let found = settings::find(&config, options.quick, options.read)?;
     let config = found.applied(&config);
     let asked = Asked {
         sizes: &sizes,
@@ -127,6 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         settings: &found.all,
         quiet: false,
         to_and_fro: false,
+        read: options.read,
     };
     let mut results = measure(&asked, &config)?;
     let mut model = model(&results, PeerClass::SameHost)?;

@@ -6,7 +6,7 @@
 //! other <pid> <address> <address>           the other process                                        "ok"
 //! lanes <lane> …                            opens an endpoint for each                               "<name> …"
 //! peers <name> …                            the other process's                                      "ok"
-//! cell <lane> <bytes> <times> <memory> <state>  second: "ready", then answers each message; first: "<ns> <messages that went another way>"
+//! cell <lane> <bytes> <times> <memory> <state> [read]  second: "ready", then answers each message; first: "<ns> <messages that went another way>"
 //! echo …                                    as cell, but the answers are like the messages, and the time is that of both
 //! limit <memory> <bytes> <times> <state>    both copy a half                                         "<ns>"
 //! line                                      hands a cache line to and fro                            "<ns>"
@@ -310,7 +310,7 @@ impl Worker {
 
     /// Messages there, empty answers back: the median of the times, and how many messages went another way than was asked for.
     fn measure(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
-        let &Share { memory, len, times, state } = share;
+        let &Share { memory, len, times, state, .. } = share;
         let (Open { node, to, .. }, [mut out, into]) = self.ready(lane, memory)?;
         let (before, warm_up) = (lane.carried(&node.stats()), Lane::warm_up(len));
         let mut took = Vec::with_capacity(times);
@@ -340,9 +340,10 @@ impl Worker {
     }
 
     fn answer(&mut self, lane: Lane, share: &Share, say: &mut dyn Write) -> Result<String, Failure> {
-        let &Share { memory, len, times, state } = share;
+        let &Share { memory, len, times, state, read } = share;
         let (Open { node, to, .. }, [out, mut into]) = self.ready(lane, memory)?;
         let fail = |e: rustmx::Error| failed(lane, len, e);
+        let arrived = into;
         let mut prepare = |node: &mut Node| {
             node.recv(&into, len)?;
             if state == State::Cold {
@@ -361,6 +362,9 @@ impl Worker {
         }
         for i in 1..=all {
             node.wait(1).map_err(fail)?;
+            if read {
+                arrived.look(len);
+            }
             if state != State::Cold && i < all {
                 prepare(node).map_err(fail)?;
             }
@@ -375,18 +379,21 @@ impl Worker {
 
     /// Messages there, and ones like them back: the median of the times for both, and how many messages went another way than was asked for.
     fn ask(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
-        let &Share { memory, len, times, .. } = share;
+        let &Share { memory, len, times, read, .. } = share;
         let (Open { node, to, .. }, mut buffers) = self.ready(lane, memory)?;
         let (before, warm_up) = (lane.carried(&node.stats()), Lane::warm_up(len));
         let mut took = Vec::with_capacity(times);
         for i in 0..warm_up + times {
-            let begun = meet(node, *to, &mut buffers, share, i).and_then(|()| {
+            let spent = meet(node, *to, &mut buffers, share, i).and_then(|()| {
                 let begun = Instant::now();
                 node.send(*to, &buffers[0], len)?;
                 node.wait(2)?;
-                Ok(begun)
+                if read {
+                    buffers[1].look(len);
+                }
+                Ok(begun.elapsed())
             });
-            let ns = begun.map_err(|e| failed(lane, len, e))?.elapsed().as_secs_f64() * 1e9;
+            let ns = spent.map_err(|e| failed(lane, len, e))?.as_secs_f64() * 1e9;
             took.extend((i >= warm_up).then_some(ns));
         }
         let arrived = lane.carried(&node.stats()) - before;
@@ -395,12 +402,15 @@ impl Worker {
 
     /// What [`ask`](Self::ask) waits for.
     fn echo(&mut self, lane: Lane, share: &Share, say: &mut dyn Write) -> Result<String, Failure> {
-        let &Share { memory, len, times, .. } = share;
+        let &Share { memory, len, times, read, .. } = share;
         let (Open { node, to, .. }, mut buffers) = self.ready(lane, memory)?;
         say_to(say, "ready")?;
         for i in 0..Lane::warm_up(len) + times {
             let answered = meet(node, *to, &mut buffers, share, i).and_then(|()| {
                 node.wait(1)?;
+                if read {
+                    buffers[1].look(len);
+                }
                 node.send(*to, &buffers[0], len)?;
                 node.wait(1)
             });
@@ -465,7 +475,7 @@ fn share_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Share, Fail
     let (len, times) = (number(words.next())?, number(words.next())?);
     let memory = Memory::named(words.next().unwrap_or_default()).ok_or("no such memory")?;
     let state = State::named(words.next().unwrap_or_default()).ok_or("no such state")?;
-    Ok(Share { memory, len, times, state })
+    Ok(Share { memory, len, times, state, read: words.next() == Some("read") })
 }
 
 #[cfg(test)]

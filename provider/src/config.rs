@@ -152,11 +152,11 @@ table! {
         /// Rings that every poll looks at directly; further peers announce themselves through the ready-set.
         hot_peers: Kind::Count, 8, 1, 64;
         /// Shortest message that the kernel copies straight from the sender's buffer to the receiver's, where it allows that.
-        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, granite: 32 << 10, zen: 16 << 20, zen3: 2 << 20;
+        syscall_min: Kind::Bytes, 64 << 10, 4 << 10, 1 << 30, zen: 16 << 20, zen3: 2 << 20;
         /// Shortest such message that sender and receiver may copy together, each a part; they do where one alone would take so long that it pays.
         share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need, by what was seen of the peer, before both copy; 0: both always do. Unless it is set, it is corrected by what both are seen to take (FI_RUSTMX_ADAPT).
-        share_worth: Kind::Count, 7_000, 0, 1_000_000_000, granite: 3_500;
+        share_worth: Kind::Count, 7_000, 0, 1_000_000_000;
         /// Whether the kernel copies long messages, and reads and writes of a peer's memory without the peer: auto lets it where it will.
         cma: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Who may copy out of and into this process's memory where Yama asks that (ptrace_scope is 1): launcher: the other children of its parent, and their own; any: every process of this user, as is needed where each rank has a script of its own for a parent, or process 1; none: nobody but its ancestors. What the program said of that before is replaced, but by none.
@@ -174,7 +174,7 @@ table! {
         /// Shortest such message that both may copy together, each a part, if the receiver's buffer is in such memory, too, or the kernel lets the sender write it.
         mapped_share_min: Kind::Bytes, 32 << 10, 16 << 10, 1 << 30;
         /// Nanoseconds that one side alone must be expected to need for such a message before both copy; 0: both always do. Unless it is set, it is corrected as well.
-        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000, granite: 2_000;
+        mapped_share_worth: Kind::Count, 4_000, 0, 1_000_000_000;
         /// Whether a receive that waits for such a message of 32 to 512 KiB from one peer invites it to write a part at once, where its buffer is such memory, too: auto: where that is in time, and was seen to pay; never: both copy only after the receiver has heard of the message.
         invite: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Mappings of which something is kept: those of the program's own that are lent, and those of peers' memory that an endpoint has attached. What was not used for longest goes first, what a message needs stays; what is needed again is found out, or attached, again.

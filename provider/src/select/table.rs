@@ -49,9 +49,9 @@ impl Limits {
             share: config.says("share_min"),
             mapped: config.says("mapped_min") || config.says("mapped_share_min"),
         };
-        // From where on the kernel copies is meant, also where a record would reach further, if nobody said how far.
+        // Who says from where on the kernel copies means that, also where a record would reach further if nobody said anything.
         let least =
-            if !given.eager && kernel { bytes(config.syscall_min).saturating_sub(1) } else { usize::MAX };
+            if given.syscall && !given.eager && kernel { bytes(config.syscall_min).saturating_sub(1) } else { usize::MAX };
         let eager = bytes(eager_max).min(record).min(least).max(INJECT_MAX);
         let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
         let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));

@@ -341,8 +341,6 @@ mod tuned {
         assert_eq!(from(&[("syscall_min", "16k")]), Some(16 << 10), "a record would reach to 32 KiB");
         assert_eq!(from(&[("syscall_min", "16k"), ("eager_max", "20k")]), Some((20 << 10) + 1), "of both the record goes first");
         assert_eq!(from(&[("syscall_min", "16k"), ("cma", "never")]), None);
-        let granite = Config::on(crate::config::processor::Processor::Granite);
-        assert_eq!((granite.eager_max, Selection::new(&granite, 40_000).row(32 << 10).way()), (32 << 10, Way::Syscall));
     }
 
     #[test]
