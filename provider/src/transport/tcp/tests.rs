@@ -384,6 +384,38 @@ fn the_rest_of_few_records_follows() {
     assert!(cut > 0, "the socket always took all or nothing");
 }
 
+/// Whom we call has another key, and says so before we have said hello.
+#[test]
+fn who_was_turned_away_before_his_hello_hears_why() {
+    use super::call::Call;
+    use super::connection::Origin;
+    use crate::error::Error;
+    let guard = |text: &[u8]| Guard { key: Key::new(text), encrypt: false };
+    let ([ours, theirs], office) = (sockets(), office());
+    let name = crate::peer::name::Name::new(2, 0, 1, None);
+    let to = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let origin = Origin { name, to, call: Call::new(&name), by: None, from_listener: false };
+    let caller = Connection::new(ours, 3, office.clone(), Some(origin));
+    caller.guard(&guard(b"a key"), true).expect("random numbers");
+    let called = connection(theirs);
+    called.guard(&guard(b"another"), false).expect("random numbers");
+    while !matches!(called.hear(), Reply::Refused(Error::KeyDiffers)) {
+        called.read(true);
+    }
+    while caller.speaks().is_none() {
+        caller.watch(crate::types::PeerId(7));
+        caller.read(true);
+    }
+    assert!(!office.has_dirty());
+    let hello = Hello::new([1; NAME], [2; NAME], MIN_SEGMENT as u32, 0, [0; 16]);
+    let bell = Handed::Own(SharedMem::new(Heap::new(bell::BYTES)));
+    assert!(caller.greet(&hello, &Handed::Own(segment::private(MIN_SEGMENT)), &bell).is_ok());
+    assert_eq!(office.take_dirty(), [3], "somebody looks at it again");
+    caller.flush();
+    assert_eq!(caller.speaks(), Some(crate::types::PeerId(7)));
+    assert!(matches!(caller.hear(), Reply::Refused(Error::KeyDiffers)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]

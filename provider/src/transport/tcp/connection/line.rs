@@ -33,11 +33,16 @@ impl Line for Connection {
     fn greet(&self, hello: &Hello, segment: &Handed, _bell: &Handed) -> Result<(), NoCall> {
         let Handed::Own(mine) = segment else { return Err(NoCall::Never(Error::Unsupported)) };
         let mut halves = self.halves.lock();
-        if halves.ended.is_some() {
-            return Err(NoCall::Never(Error::PeerGone));
-        }
         if let Some(origin) = &mut halves.origin {
             origin.by = Name::from_bytes(&hello.from).ok();
+        }
+        // Whom we called can have turned us away already: its proof began with the call. Why is heard as it would be after our hello, in the next turn.
+        if halves.ended.is_some() && halves.origin.is_some() {
+            self.come_back(&mut halves);
+            return Ok(());
+        }
+        if halves.ended.is_some() {
+            return Err(NoCall::Never(Error::PeerGone));
         }
         halves.outgoing.say(hello.as_bytes());
         halves.said_hello = true;
