@@ -1,7 +1,8 @@
 //! Measuring: endpoints for each way in two processes that are pinned to two cores.
 //!
 //! One figure is the time of a message from the call that sends it until an empty answer is back, less the time of the answer (half of
-//! an empty round trip of the same round). Rounds are interleaved: each measures everything once, in another order, so that a machine
+//! an empty round trip of the same round); or half the time of two alike, there and back (`to_and_fro`). A message has arrived when its receive is complete, or when its receiver has looked
+//! at all of it, too (`read`). Rounds are interleaved: each measures everything once, in another order, so that a machine
 //! that changes changes all ways alike.
 
 use crate::figures::{median, spread};
@@ -124,7 +125,7 @@ impl Bench {
     }
 
     /// The same of a message and one like it.
-    fn to_and_fro(&mut self, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
+    fn there_and_back(&mut self, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
         self.trip("echo", lane, size, times, kind)
     }
 
@@ -231,7 +232,7 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
         let Task { lane, size, kind, to_and_fro } = tasks[i];
         let (ns, other) = match lane {
             Some(lane) if to_and_fro => {
-                let (ns, other) = bench.to_and_fro(lane, size, bench.times(size), kind)?;
+                let (ns, other) = bench.there_and_back(lane, size, bench.times(size), kind)?;
                 (ns / 2.0, other)
             }
             Some(lane) => {

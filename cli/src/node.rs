@@ -63,11 +63,11 @@ impl Buffer {
         unsafe { std::ptr::write_bytes(self.at, with, len.min(self.len)) };
     }
 
-    /// Loads a word of each of its lines, as a program does that looks at what it was sent.
+    /// Loads a byte of each of its lines, as a program does that looks at what it was sent.
     pub fn look(&self, len: usize) {
-        for at in (0..len.min(self.len).saturating_sub(7)).step_by(64) {
-            // SAFETY: eight bytes within the memory, which stays mapped and which no operation of the engine writes meanwhile: the caller waits for each.
-            std::hint::black_box(unsafe { self.at.add(at).cast::<u64>().read_unaligned() });
+        for at in (0..len.min(self.len)).step_by(64) {
+            // SAFETY: within the memory, which stays mapped and which no operation of the engine writes meanwhile: the caller waits for each.
+            std::hint::black_box(unsafe { self.at.add(at).read_volatile() });
         }
     }
 

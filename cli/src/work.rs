@@ -377,7 +377,7 @@ impl Worker {
         Ok(String::new())
     }
 
-    /// Messages there, and ones like them back: the median of the times for both, and how many messages went another way than was asked for.
+    /// Messages there, and ones like them back: the median of the times for both, and how many messages there went another way than was asked for.
     fn ask(&mut self, lane: Lane, share: &Share) -> Result<String, Failure> {
         let &Share { memory, len, times, read, .. } = share;
         let (Open { node, to, .. }, mut buffers) = self.ready(lane, memory)?;
@@ -396,6 +396,8 @@ impl Worker {
             let ns = spent.map_err(|e| failed(lane, len, e))?.as_secs_f64() * 1e9;
             took.extend((i >= warm_up).then_some(ns));
         }
+        // What the last answer asks of us.
+        node.let_leave();
         let arrived = lane.carried(&node.stats()) - before;
         Ok(format!("{} {}", median(&took), ((warm_up + times) as u64).saturating_sub(arrived)))
     }

@@ -154,9 +154,11 @@ fn exported_memory_is_compared_with_what_two_copying_processes_need() {
     assert!(all["missing"].to_string().contains("exported memory: "), "{}", all["missing"]);
     assert!(all["cells"].as_array().expect("cells").iter().all(|c| c["memory"] == "private"));
     let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
-    let (out, said, told) = run(rustmx(&[&short[..], &["--heap", heap.to_str().expect("text")]].concat()));
+    let (out, said, told) = run(rustmx(&[&short[..], &["--heap", heap.to_str().expect("text"), "--read"]].concat()));
     assert!(out.status.success(), "{told}");
+    assert_eq!(all["read"], false);
     let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(all["read"], true);
     assert!(!all["missing"].to_string().contains("exported"), "{}", all["missing"]);
     assert!(!all["missing"].to_string().contains("another way"), "all that is forced goes so: {}", all["missing"]);
     let ways = |cells: &str, memory: &str| -> BTreeSet<String> {
@@ -370,8 +372,9 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     assert_eq!(kept.contains("memory = \"exported\""), exported);
     assert_eq!(kept.contains("way = \"mapped-shared\""), exported);
     assert_eq!(all["both_copy"].as_array().map(Vec::len), Some(2));
-    // Habits decide of what is mapped below 32 KiB, if what was measured says that anything is.
-    let mapped = |row: &&Value| row["lent"] == true && row["protocol"] == "mapped" && row["from"].as_u64() < Some(32 << 10);
+    // Habits decide of what is mapped below some size, if what was measured says that anything is.
+    let below = rustmx::Config::on(rustmx::sys::processor::here()).cached_below;
+    let mapped = |row: &&Value| row["lent"] == true && row["protocol"] == "mapped" && row["from"].as_u64() < Some(below);
     match all["table"].as_array().expect("rows").iter().find(mapped) {
         Some(_) => assert!(all["by_habit"]["from"].as_u64() < all["by_habit"]["to"].as_u64(), "{all}"),
         None => assert!(all["by_habit"].is_null(), "{all}"),

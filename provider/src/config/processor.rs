@@ -3,10 +3,10 @@
 /// Whose defaults to take (`docs/adr/0016-profile.md`, "Shipped for which machine").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processor {
-    /// Those of Intel, for which most was measured, and all for which nothing was.
+    /// Those of Intel before Granite Rapids, of which Sapphire Rapids was measured most, and all for which nothing was.
     #[default]
     Usual,
-    /// Those of Intel's Granite Rapids, and of what comes after it.
+    /// Those of Intel's Granite Rapids, and of large cores for servers that come after it.
     Granite,
     /// Those of AMD's Zen 3.
     Zen3,

@@ -85,10 +85,7 @@ impl Endpoint {
         }
         self.poll.tick += 1;
         if work == 0 {
-            self.poll.idle += 1;
-            if self.poll.pauses {
-                core::hint::spin_loop();
-            }
+            self.poll.idle += 1
         } else {
             self.poll.idle = 0
         }
@@ -97,6 +94,9 @@ impl Endpoint {
         }
         if self.poll.tick >= self.poll.clock_at {
             work += self.look_at_clock(out, news == 0);
+        }
+        if work == 0 && self.poll.pauses {
+            core::hint::spin_loop();
         }
         work
     }

@@ -108,13 +108,16 @@ struct Line {
 /// Bytes up to which modelled costs are told: beyond, caches decide.
 const MODELLED_TO: usize = 1 << 20;
 
-/// Of AMD lines through points measured on Zen 4, by eye, between cores that share a cache and ones that do not (`docs/adr/0009-memory.md`); of others what follows
+/// Of AMD lines through points measured on Zen 4, by eye, between cores that share a cache and ones that do not (`docs/adr/0009-memory.md`); of Granite Rapids what `rustmx tune` found of the kernel and of atomics, and the line of streams; of others what follows
 /// from the lines of messages in `here.rs`: two calls of the kernel, or a record and its answer. The target polls, and has a core of its own.
 fn shipped(deed: &Deed, processor: Processor) -> Line {
     let (start, byte) = match (processor, deed.mover, deed.operation) {
         (Processor::Usual, Mover::Direct, _) => (2_400.0, 0.115),
         (Processor::Usual, Mover::Target, Operation::Atomic) => (800.0, 1.0),
         (Processor::Usual, Mover::Target, _) => (800.0, 0.115),
+        (Processor::Granite, Mover::Direct, _) => (860.0, 0.047),
+        (Processor::Granite, Mover::Target, Operation::Atomic) => (510.0, 0.48),
+        (Processor::Granite, Mover::Target, _) => (510.0, 0.06),
         (_, Mover::Direct, _) => (3_000.0, 0.073),
         (_, Mover::Target, Operation::Atomic) => (450.0, 0.6),
         (_, Mover::Target, _) => (450.0, 0.045),

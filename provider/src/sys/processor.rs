@@ -8,7 +8,13 @@ pub fn here() -> Processor {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
     let maker = __cpuid(0);
     // The highest leaf, and of leaf 7 the highest part.
-    let features = if maker.eax >= 7 && __cpuid_count(7, 0).eax >= 1 { __cpuid_count(7, 1).edx } else { 0 };
+    let features = match maker.eax {
+        7.. => {
+            let first = __cpuid_count(7, 0);
+            [first.edx, if first.eax >= 1 { __cpuid_count(7, 1).edx } else { 0 }]
+        }
+        _ => [0; 2],
+    };
     match maker.eax {
         0 => Processor::Usual,
         _ => of([maker.ebx, maker.edx, maker.ecx], __cpuid(1).eax, features),
@@ -21,12 +27,13 @@ pub fn here() -> Processor {
     Processor::Usual
 }
 
-/// By the maker's name, the signature and some features, as CPUID has them: leaf 0, EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E), EDX of leaf 7's part 1
+/// By the maker's name, the signature and some features, as CPUID has them: leaf 0, EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E), EDX of leaf 7's parts 0 and 1
 /// (Intel's Architecture Instruction Set Extensions Programming Reference, "CPUID"). Intel's are told by a feature: a hypervisor was seen to name another model, and to hide other features.
 #[cfg_attr(any(not(target_arch = "x86_64"), miri), expect(dead_code))]
-fn of(maker: [u32; 3], signature: u32, features: u32) -> Processor {
-    /// PREFETCHIT0 and 1, which Intel's servers have from Granite Rapids on.
-    const PREFETCHI: u32 = 1 << 14;
+fn of(maker: [u32; 3], signature: u32, features: [u32; 2]) -> Processor {
+    /// AVX-512 of half-precision numbers, which Intel's large cores for servers have from Sapphire Rapids on; PREFETCHIT0 and 1, which servers have from Granite Rapids on, those of small
+    /// cores, too.
+    const GRANITE: [u32; 2] = [1 << 23, 1 << 14];
     /// The family of Zen 3 and 4; that of Zen 5 is the next one.
     const ZEN_3_AND_4: u32 = 0x19;
     let mut name = [0; 12];
@@ -38,7 +45,7 @@ fn of(maker: [u32; 3], signature: u32, features: u32) -> Processor {
         family => family,
     };
     match (signature >> 16 & 0xf) << 4 | signature >> 4 & 0xf {
-        _ if name == *b"GenuineIntel" && features & PREFETCHI != 0 => Processor::Granite,
+        _ if name == *b"GenuineIntel" && features.iter().zip(GRANITE).all(|(has, bit)| has & bit != 0) => Processor::Granite,
         _ if name != *b"AuthenticAMD" || family < ZEN_3_AND_4 => Processor::Usual,
         // Genoa and Bergamo, the desktop's and laptops' ones: the processors that the kernel takes for Zen 4 (Linux, arch/x86/kernel/cpu/amd.c).
         0x10..=0x1f | 0x60..=0xaf if family == ZEN_3_AND_4 => Processor::Zen4,
@@ -68,13 +75,15 @@ mod tests {
             (intel, 0x0008_06f8, Processor::Usual),
             (intel, 0x00b0_0f21, Processor::Usual),
         ] {
-            // All but this one bit.
-            assert_eq!(of(maker, signature, !(1 << 14)), want, "{signature:x}");
+            // All but one bit.
+            for features in [[!0, !(1 << 14)], [!(1 << 23), !0]] {
+                assert_eq!(of(maker, signature, features), want, "{signature:x}");
+            }
         }
         for signature in [0x000a_06d1, 0x000a_0671] {
-            assert_eq!(of(intel, signature, 1 << 14), Processor::Granite, "Granite Rapids, and what one was seen to call itself");
+            assert_eq!(of(intel, signature, [1 << 23, 1 << 14]), Processor::Granite, "Granite Rapids, and what one was seen to call itself");
         }
-        assert_eq!(of(amd, 0x00b0_0f21, u32::MAX), Processor::Zen5, "who makes it goes before what it can do");
+        assert_eq!(of(amd, 0x00b0_0f21, [!0; 2]), Processor::Zen5, "who makes it goes before what it can do");
     }
 
     #[test]

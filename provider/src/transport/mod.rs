@@ -276,7 +276,7 @@ pub trait Door: Send {
 
 /// A conversation with one peer. Dropped, it is hung up, and the other side hears of the end.
 pub trait Line: Wake {
-    /// Says hello, with our memory.
+    /// Says hello, with our memory. To whom has turned us away already, but for a reason that is still to be [heard](Self::hear), nothing is said.
     ///
     /// # Errors
     /// [`NoCall`]; nothing was said.

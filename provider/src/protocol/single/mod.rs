@@ -69,11 +69,22 @@ pub const LEAST_CHUNK: usize = 16 << 10;
 const CHUNKS: (usize, usize) = (LEAST_CHUNK, 512 << 10);
 /// Chunks of a shared message, within these limits: the fewer, the longer one side waits for the other's last.
 const PARTS: usize = 4;
-/// Of messages of such lengths that the kernel copies: with four the sender, who reads its own cache, gets through two or three, and half the time a side waits for the last.
+/// Messages of such lengths that the kernel copies have six: with four the sender, who reads its own cache, gets through two or three, and half the time a side waits for the last.
 const SIX_PARTS: std::ops::Range<usize> = 768 << 10..2 << 20;
 /// Messages that the kernel copies have two chunks up to here: another system call costs more than waiting for the other's half.
 const HALVES: usize = 256 << 10;
 const PAGE: usize = 4096;
+
+/// Chunks of a shared message of so many bytes, as far as their limits let that be.
+fn parts(bytes: usize, mapped: bool) -> usize {
+    match bytes {
+        _ if mapped => PARTS,
+        ..=HALVES => 2,
+        n if SIX_PARTS.contains(&n) => 6,
+        _ => PARTS,
+    }
+}
+
 /// The protocol.
 pub struct Single;
 

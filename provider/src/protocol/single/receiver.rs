@@ -4,7 +4,7 @@ use super::copier::Help;
 use super::invited::Begun;
 use super::means::{Loan, Means, is_fresh};
 use super::pace::TELLING;
-use super::{CHUNKS, Copies, Declined, Ended, HALVES, Note, PAGE, PARTS, SIX_PARTS, Said, TURN};
+use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, Said, TURN, parts};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Lender};
@@ -271,13 +271,7 @@ impl Copies {
             return false;
         }
         let most = c.wanted.div_ceil(MAX_CHUNKS as usize).max(CHUNKS.1);
-        let parts = match c.wanted {
-            _ if coming.loan.is_some() => PARTS,
-            ..=HALVES => 2,
-            n if SIX_PARTS.contains(&n) => 6,
-            _ => PARTS,
-        };
-        c.chunk = (c.wanted / parts).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
+        c.chunk = (c.wanted / parts(c.wanted, coming.loan.is_some())).clamp(CHUNKS.0, most).next_multiple_of(PAGE);
         let Ok(chunks) = u32::try_from(c.wanted.div_ceil(c.chunk)) else { return false };
         self.shared += 1;
         let alone = self.copying.is_empty() && self.waiting.is_empty() && !cannot_read;

@@ -125,6 +125,16 @@ fn messages_are_shared_between_borders() {
     assert!(!copies.is_shared(70_000, false));
 }
 
+#[test]
+fn the_longer_the_more_chunks() {
+    let kib = [64, 256, 257, 767, 768, 2047, 2048, 4096];
+    assert_eq!(kib.map(|n| parts(n << 10, false)), [2, 2, 4, 4, 6, 6, 4, 4]);
+    assert_eq!(kib.map(|n| parts(n << 10, true)), [4; 8]);
+    let Some((_a, b, ..)) = shared(1 << 20) else { return };
+    let chunks: Vec<usize> = b.copies.rx.values().filter_map(|c| if let State::Copying(c) = &c.state { Some(c.chunk) } else { None }).collect();
+    assert_eq!(chunks, [((1usize << 20) / 6).next_multiple_of(PAGE)], "whole pages");
+}
+
 /// Where both take longer than one alone would, help is not asked for any more, unless the user wants it. What waits behind others in a window tells nothing.
 #[test]
 fn help_that_costs_too_much_is_given_up() {
