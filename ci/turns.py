@@ -17,7 +17,7 @@ TURN = 0.010
 STARTS_IN = 20
 # Medians of fewer messages are not shown.
 FEWEST = 20
-PHASES = {"near": "a line in less than 150 ns", "far": "a line in 150 ns or more"}
+PHASES = {"near": "a line in less than {} ns", "far": "a line in {} ns or more"}
 PROGRAMS = tuple(wanted.METRICS)
 
 
@@ -56,7 +56,7 @@ def launched(job, turn, of, start, program, options):
     _, stack, environment = job
     command = [str(OUT / STACKS[stack][0] / "turns"), "--turn", str(turn), "--of", str(of), "--start", f"{start:.6f}",
                "--seconds", str(options.seconds), "--rounds", str(options.rounds), "--sizes", ",".join(map(str, options.sizes)),
-               "--offset", str(options.offset), *(["--fresh"] if program == "fresh" else [])]
+               "--offset", str(options.offset), "--near", str(options.near), *(["--fresh"] if program == "fresh" else [])]
     patience = STARTS_IN + options.rounds * len(options.sizes) * options.seconds + 120
     text, _, why = over.run(stack, [*PIN, *over.preloading(stack, command)], extra=environment, patience=patience)
     return (None, why) if why else (over.objects(text), None)
@@ -119,6 +119,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--also", action="append", default=[])
     parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--near", type=int, default=150)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.sizes = sorted({size(text) for text in options.sizes.split(",")})
@@ -135,6 +136,8 @@ def main():
         misused(f"--seconds {options.seconds}: at most 600")
     if options.rounds < 1 or not 0 <= options.offset < 4096 or len(options.sizes) > 64:
         misused("--rounds needs a number above 0, --offset one below 4096, --sizes at most 64 sizes")
+    if not 1 <= options.near <= 1000:
+        misused(f"--near {options.near}: from 1 to 1000 ns")
     if options.seconds < 4 * TURN * len(jobs):
         misused(f"--seconds {options.seconds}: {len(jobs)} stacks need {4 * TURN * len(jobs):.2f} at least for some turns each")
     if options.check:
@@ -153,20 +156,20 @@ def main():
         # Buffers behind a page have no goals.
         goals = [] if options.offset else wanted.judged(samples[phase], (), hands[phase])
         asked[phase] = [g for g in goals if g["metric"].split(", ")[-1] in programs]
-    data = over.machine() | {"seconds": options.seconds, "rounds": options.rounds, "offset": options.offset, "samples": samples,
+    data = over.machine() | {"seconds": options.seconds, "rounds": options.rounds, "offset": options.offset, "near_ns": options.near, "samples": samples,
                              "handover_ns": {p: {m: wanted.phase(h) for m, h in by.items()} for p, by in hands.items()},
                              "goals": asked, "failures": failures}
     text, written = over.write(OUT, data)
     if options.json:
         print(text)
     else:
-        show(samples, hands, names, programs, asked)
+        show(samples, hands, names, programs, asked, options.near)
     say(f"written: target/turns/{written}")
     return 1 if failures else 0
 
 
-def show(samples, hands, names, programs, asked):
-    for phase, words in PHASES.items():
+def show(samples, hands, names, programs, asked, near):
+    for phase, words in ((phase, words.format(near)) for phase, words in PHASES.items()):
         for metric in programs:
             if not samples[phase][metric]:
                 print(f"\n{phase} ({words}), {metric}: no stack had {FEWEST} messages of a size there in a round")

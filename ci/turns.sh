@@ -12,6 +12,8 @@
 #   --also WORD=DIRECTORY[,NAME=VALUE]…  Open MPI 5 over the provider in that directory, too, with these
 #                  environment variables, under that name: another build, or other settings. Again and again. A WORD that ends in
 #                  -heap: with the heap of target/release preloaded
+#   --near NS      a hand-over of a line in less than so many nanoseconds is near (default 150). Where all
+#                  take about that long: more, and there is one table
 #   --offset BYTES buffers begin so many bytes behind a page (default 0)
 #   --no-build     use target/release as it is
 #   --json         the JSON on standard output instead of tables
@@ -20,7 +22,7 @@
 # A virtual machine's cores may lie near each other (a common cache, or one core's two threads) or far
 # apart, and its host moves them within seconds: launches one after the other then differ by a third with
 # nothing changed. Here every stack meets every place. Each message is told apart by how long a
-# cache line takes between the two ranks just before and just after it: near is below 150 ns. So there is
+# cache line takes between the two ranks just before and just after it: near is below 150 ns (--near). So there is
 # a table and a verdict for each of the two, as far as the host went there; figures of one line are
 # comparable, those of two lines need not be.
 #

@@ -1,6 +1,6 @@
 /* Half a round trip between ranks 0 and 1, in turns with other programs on the same two cores.
  *
- *   turns --turn I --of N --start T --seconds S --rounds R --sizes BYTES,… [--fresh] [--offset BYTES]
+ *   turns --turn I --of N --start T --seconds S --rounds R --sizes BYTES,… --near NS [--fresh] [--offset BYTES]
  *
  * A host that moves its virtual cores within seconds makes launches one after the other incomparable.
  * So N of these programs, each over another stack, are launched at once, and take turns of TURN
@@ -8,7 +8,7 @@
  * seconds, R rounds of them, from T on (seconds of CLOCK_MONOTONIC).
  *
  * Just before and just after each message the ranks hand a cache line of their own to and fro. If both
- * took less than NEAR, the two cores were near each other (a common cache), if both took longer, far;
+ * took less than NS nanoseconds, the two cores were near each other (a common cache), if both took longer, far;
  * a message between which they moved counts for neither. Nor does the first part of a turn, in which
  * caches are filled with what the program needs.
  *
@@ -38,15 +38,15 @@ static const double TURN = 0.010;
 static const double WAKES_IN = 0.0005;
 /* What of a turn does not count. */
 static const double WARMS_UP = 0.001;
-/* Seconds of one hand-over: far apart they take 200 ns and more, near each other less than 100. More than FAR is no place, but a core that somebody took away. */
-static const double NEAR = 150e-9, FAR = 1e-6;
+/* Seconds of one hand-over: more is no place, but a core that somebody took away. */
+static const double FAR = 1e-6;
 
 enum { MOST = 1 << 18, PHASES = 2 };
 static const char *const phases[PHASES] = {"near", "far"};
 
 struct options {
     int turn, of, rounds, fresh;
-    double start, seconds;
+    double start, seconds, near;
     size_t offset;
     const char *sizes;
 };
@@ -89,11 +89,12 @@ static void parse(int argc, char **argv) {
         else if (strcmp(name, "--start") == 0) opt.start = atof(value), i++;
         else if (strcmp(name, "--seconds") == 0) opt.seconds = atof(value), i++;
         else if (strcmp(name, "--rounds") == 0) opt.rounds = atoi(value), i++;
+        else if (strcmp(name, "--near") == 0) opt.near = atof(value) * 1e-9, i++;
         else if (strcmp(name, "--offset") == 0) opt.offset = strtoull(value, NULL, 0), i++;
         else if (strcmp(name, "--sizes") == 0) opt.sizes = value, i++;
         else die("turns", "unknown argument (see the head of turns.c)");
     }
-    if (opt.of < 1 || opt.turn < 0 || opt.turn >= opt.of || !(opt.seconds >= opt.of * TURN) || opt.rounds < 1 || opt.sizes == NULL || opt.offset >= PAGE)
+    if (opt.of < 1 || opt.turn < 0 || opt.turn >= opt.of || !(opt.seconds >= opt.of * TURN) || opt.rounds < 1 || !(opt.near > 0) || opt.sizes == NULL || opt.offset >= PAGE)
         die("turns", "bad or missing value of an argument (see the head of turns.c)");
 }
 
@@ -147,7 +148,7 @@ static double trip(struct exchange *x, size_t bytes, long number, int counts) {
     }
     double took = now() - start, after = hand_over();
     look(x, x->in, bytes, number);
-    int phase = before < NEAR && after < NEAR ? 0 : before >= NEAR && after >= NEAR && before < FAR && after < FAR ? 1 : -1;
+    int phase = before < opt.near && after < opt.near ? 0 : before >= opt.near && after >= opt.near && before < FAR && after < FAR ? 1 : -1;
     if (rank == 0 && counts && phase >= 0 && samples[phase].count < MOST) {
         struct sample *s = &samples[phase];
         s->us[s->count] = took * 1e6 / 2;
