@@ -153,9 +153,12 @@ mod tests {
         let zen4 = [(8192, 165, 290), (16384, 355, 465)];
         // Of Granite Rapids: half a round trip in lent memory less one of an empty message; longer ones are not asked about.
         let granite = [(4096, 280, 690)];
-        for (processor, spare, rows) in
-            [(Processor::Usual, 2, &intel[..]), (Processor::Granite, 1, &granite), (Processor::Zen5, 1, &amd), (Processor::Zen4, 1, &zen4)]
-        {
+        for (processor, spare, rows) in [
+            (Processor::Usual, 2, &intel[..]),
+            (Processor::Granite, 1, &granite),
+            (Processor::Zen5, 1, &amd),
+            (Processor::Zen4, 1, &zen4),
+        ] {
             let pace = Config::on(processor).cached_pace;
             for &(bytes, quick, slow) in rows {
                 assert!(is_from_cache(bytes, spare * quick, pace) && !is_from_cache(bytes, slow, pace), "{processor:?} {bytes}");

@@ -81,7 +81,11 @@ mod tests {
             }
         }
         for signature in [0x000a_06d1, 0x000a_0671] {
-            assert_eq!(of(intel, signature, [1 << 23, 1 << 14]), Processor::Granite, "Granite Rapids, and what one was seen to call itself");
+            assert_eq!(
+                of(intel, signature, [1 << 23, 1 << 14]),
+                Processor::Granite,
+                "Granite Rapids, and what one was seen to call itself"
+            );
         }
         assert_eq!(of(amd, 0x00b0_0f21, [!0; 2]), Processor::Zen5, "who makes it goes before what it can do");
     }

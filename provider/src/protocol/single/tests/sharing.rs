@@ -131,7 +131,8 @@ fn the_longer_the_more_chunks() {
     assert_eq!(kib.map(|n| parts(n << 10, false)), [2, 2, 4, 4, 6, 6, 4, 4]);
     assert_eq!(kib.map(|n| parts(n << 10, true)), [4; 8]);
     let Some((_a, b, ..)) = shared(1 << 20) else { return };
-    let chunks: Vec<usize> = b.copies.rx.values().filter_map(|c| if let State::Copying(c) = &c.state { Some(c.chunk) } else { None }).collect();
+    let chunks: Vec<usize> =
+        b.copies.rx.values().filter_map(|c| if let State::Copying(c) = &c.state { Some(c.chunk) } else { None }).collect();
     assert_eq!(chunks, [((1usize << 20) / 6).next_multiple_of(PAGE)], "whole pages");
 }
 
