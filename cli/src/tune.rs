@@ -134,6 +134,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let mut results = measure(&asked, &config)?;
     let mut model = model(&results, PeerClass::SameHost)?;
+    model.until_read = options.read;
     reach::measure(options.quick, &found.all, &mut model)?;
     let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);

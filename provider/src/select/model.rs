@@ -210,6 +210,8 @@ pub struct Model {
     curves: Vec<(About, Curve)>,
     /// Of operations that are no messages: told, and nothing is chosen by them (`one_sided.rs`).
     deeds: Vec<(DeedAbout, Curve)>,
+    /// Times of messages are until the receiver has looked at all of them.
+    pub until_read: bool,
 }
 
 /// Most curves of a model.

@@ -16,21 +16,23 @@ const APART: f64 = 1.02;
 
 /// For a configuration, and measured costs if there are some.
 pub(super) fn of(config: &Config, tuned: Option<Tuned>) -> Worth {
+    // A job sees when a message is there, not when it has been read: what it sees is no correction of such times.
+    let until_read = tuned.is_some_and(|tuned| tuned.model.until_read);
     let one = |name: &str, shipped: u64, way: Way, memory: Memory| {
         if config.says(name) {
-            return (shipped, Origin::Set);
+            return (shipped, Origin::Set, true);
         }
         let points = tuned.map_or(Vec::new(), |t| points(Tuned { case: Case { memory, ..t.case }, ..t }, way));
         let best = cheapest(&points);
         match cost(&points, shipped) - cost(&points, best) > GAIN * points.len() as f64 {
-            true => (best, Origin::Profile),
-            false => (shipped, Origin::Shipped),
+            true => (best, Origin::Profile, until_read),
+            false => (shipped, Origin::Shipped, until_read && !points.is_empty()),
         }
     };
     let kernel = one("share_worth", config.share_worth, Way::Shared, Memory::Private);
     let mapped = one("mapped_share_worth", config.mapped_share_worth, Way::MappedShared, Memory::Exported);
     let by = [kernel.1, mapped.1];
-    Worth { ns: [kernel.0, mapped.0], by, fixed: by.map(|by| by == Origin::Set || config.adapt != 0) }
+    Worth { ns: [kernel.0, mapped.0], by, fixed: [kernel.2, mapped.2].map(|fixed| fixed || config.adapt != 0) }
 }
 
 /// A measured size: how long one side copies alone, and the whole times if it does and if both do.
@@ -101,6 +103,18 @@ mod tests {
             }
         }
         model
+    }
+
+    #[test]
+    fn what_was_measured_until_it_was_read_is_not_corrected() {
+        let (mut model, config) = (machine(), Config::default());
+        let Worth { by, fixed, .. } = worth(&model, &config);
+        assert_eq!((by, fixed), ([Origin::Profile, Origin::Shipped], [false; 2]));
+        model.until_read = true;
+        assert_eq!(worth(&model, &config).fixed, [true; 2], "nor is what is shipped, if it is the best");
+        let mut bare = Model::default();
+        bare.until_read = true;
+        assert_eq!(worth(&bare, &config).fixed, [false; 2], "of what was not measured nothing is known");
     }
 
     #[test]

@@ -54,6 +54,16 @@ impl Drop for Place {
     }
 }
 
+#[test]
+fn times_until_a_message_was_read_are_told_from_others() {
+    let other = small();
+    assert!(!text::write(&other).contains("until_read"));
+    let mut model = other.model.clone();
+    model.until_read = true;
+    let this = profile(model);
+    assert_eq!(text::read(&text::write(&this)), Ok(this));
+}
+
 proptest! {
     #[test]
     fn what_is_written_is_read_back(

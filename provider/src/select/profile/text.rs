@@ -26,6 +26,9 @@ pub(super) fn write(profile: &Profile) -> String {
     if !best.is_empty() {
         let _ = writeln!(out, "best = [{}]", list(best));
     }
+    if model.until_read {
+        let _ = writeln!(out, "until_read = true");
+    }
     write_curves(&mut out, model, None);
     for (link, model) in links {
         write_curves(&mut out, model, Some(link));
@@ -87,7 +90,9 @@ fn profile(root: &Fields) -> Result<Profile, String> {
     let (handover_ns, kernel_copies) = (found.number("handover_ns")?, found.truth("kernel_copies")?);
     let best = if found.has("best") { found.texts("best")? } else { Vec::new() };
     sound(&best)?;
+    let until_read = found.has("until_read") && found.truth("until_read")?;
     let (mut model, mut links) = (Model::default(), Vec::new());
+    model.until_read = until_read;
     for cost in root.list("cost")? {
         let table = cost.as_table().ok_or_else(|| root.wrong("cost", "a list of tables"))?;
         let fields = Fields { of: "[[cost]]", table };
