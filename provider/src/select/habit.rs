@@ -17,15 +17,14 @@ pub const SIZES: Range<usize> = 4 << 10..32 << 10;
 /// First sizes of the classes.
 const FIRST: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
 
-/// Those of these sizes, below some bytes, that the rows for lent memory leave to habits: the user has not said anything about them.
-pub(super) fn sizes(rows: &[Row], below: usize) -> Range<usize> {
-    let sizes = SIZES.start..SIZES.end.min(below);
+/// Those of these sizes that the rows for lent memory leave to habits: the user has not said anything about them.
+pub(super) fn sizes(rows: &[Row]) -> Range<usize> {
     let free = |row: &&Row| matches!(row.origin, Origin::Shipped | Origin::Profile) && row.proto == ProtoId::Mapped;
-    let overlaps = |row: &&Row| row.from < sizes.end && row.up_to >= sizes.start;
+    let overlaps = |row: &&Row| row.from < SIZES.end && row.up_to >= SIZES.start;
     let mut rows = rows.iter().filter(overlaps).skip_while(|row| !free(row)).take_while(free);
     let Some(first) = rows.next() else { return 0..0 };
     let last = rows.last().unwrap_or(first);
-    first.from.max(sizes.start)..last.up_to.saturating_add(1).min(sizes.end)
+    first.from.max(SIZES.start)..last.up_to.saturating_add(1).min(SIZES.end)
 }
 
 /// Messages that are tried in a row.
@@ -151,8 +150,8 @@ mod tests {
         let amd = [(4096, 70, 90), (8192, 80, 131), (16384, 125, 215)];
         // Of Zen 4: time stamps around the copy, near, and 55 ns for what the two readings of a clock take of it.
         let zen4 = [(8192, 165, 290), (16384, 355, 465)];
-        // Of Granite Rapids: half a round trip in lent memory less one of an empty message; longer ones are not asked about.
-        let granite = [(4096, 280, 690)];
+        // Of Granite Rapids: half a round trip in lent memory less one of an empty message.
+        let granite = [(4096, 280, 690), (8192, 300, 920), (16384, 520, 1_450)];
         for (processor, spare, rows) in [
             (Processor::Usual, 2, &intel[..]),
             (Processor::Granite, 1, &granite),
@@ -236,8 +235,6 @@ mod tests {
         };
         let default = Config::default();
         assert_eq!(sizes(|_| ()), default.mapped_min as usize..SIZES.end);
-        assert_eq!(sizes(|c| c.cached_below = 8 << 10), default.mapped_min as usize..8 << 10);
-        assert_eq!(sizes(|c| c.cached_below = 4 << 10), 0..0);
         assert_eq!(sizes(|c| c.adapt = 1), 0..0);
         assert_eq!(sizes(|c| c.lend = 2), 0..0);
         assert_eq!(sizes(|c| c.protocol = crate::config::force::Forced::parse("mapped").0), 0..0);

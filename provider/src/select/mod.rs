@@ -216,7 +216,7 @@ impl Selection {
         let eager_below =
             rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| r.up_to + 1);
         let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
-        let by_habit = if adapts { habit::sizes(&rows[plain..], config.cached_below as usize) } else { 0..0 };
+        let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
         Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, deeds: Deeds::new(config, peers) }
     }
 
