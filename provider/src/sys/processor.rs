@@ -28,7 +28,7 @@ pub fn here() -> Processor {
 }
 
 /// By the maker's name, the signature and some features, as CPUID has them: leaf 0, EAX of leaf 1 (AMD64 Architecture Programmer's Manual vol. 3, appendix E), EDX of leaf 7's parts 0 and 1
-/// (Intel's Architecture Instruction Set Extensions Programming Reference, "CPUID"). Intel's are told by a feature: a hypervisor was seen to name another model, and to hide other features.
+/// (Intel's Architecture Instruction Set Extensions Programming Reference, "CPUID"). Intel's are told by features: a hypervisor was seen to name another model, and to hide some others.
 #[cfg_attr(any(not(target_arch = "x86_64"), miri), expect(dead_code))]
 fn of(maker: [u32; 3], signature: u32, features: [u32; 2]) -> Processor {
     /// AVX-512 of half-precision numbers, which Intel's large cores for servers have from Sapphire Rapids on; PREFETCHIT0 and 1, which servers have from Granite Rapids on, those of small
