@@ -17,7 +17,7 @@ struct Line {
 }
 
 /// The machines on which the shipped sizes were found (`docs/adr/0016-profile.md`): the geometric mean of sources that are reused and of ones that
-/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of AMD where cores share a level 3 cache; mapping was not measured
+/// were rewritten, roughly: lines laid through measured points by eye, from 256 bytes to [`MODELLED_TO`]. Of Granite Rapids by `rustmx tune` and forced ways through Open MPI. Of AMD where cores share a level 3 cache; mapping was not measured
 /// for this on Zen 3 and 5, nor the kernel's copies on Zen 5: these have Zen 4's lines.
 fn shipped(way: Way, processor: Processor) -> Line {
     let (start, byte) = match (processor, way) {
