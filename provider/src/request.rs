@@ -23,8 +23,17 @@ pub struct Message<'a> {
     pub len: usize,
     /// The number of the memory in which all of it lies, if that was lent to the peer; else 0.
     pub lent: u32,
-    /// If it is copied once: the receiver is asked how long that takes.
-    pub timed: bool,
+    /// It is copied once because the receiver is taken to have it in its cache.
+    pub guess: Option<Guess>,
+}
+
+/// Of a message that goes by one copy because such ones were found in the receiver's cache (`select/habit.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guess {
+    /// Its buffer looks as it did when it was last sent to this peer.
+    pub same: bool,
+    /// The receiver is asked how long its copy takes.
+    pub tells: bool,
 }
 
 /// What a finished send needs for its completion.
@@ -167,6 +176,8 @@ pub enum Held {
     Stream(u32),
     /// Still with the sender, by the id of its offer.
     Offer(u32),
+    /// Complete, was offered and fetched although nobody had asked for it.
+    Fetched(Vec<u8>),
 }
 
 /// A receive that got its message.

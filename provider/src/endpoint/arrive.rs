@@ -13,6 +13,7 @@ use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::{Copies, Declined, Ended, Finished, Returned, Single, TURN};
 use crate::protocol::stream::{Stream, Streams};
 use crate::protocol::{Announced, Placed, Protocol, Wire, eager::Eager, inline::Inline};
+use crate::select::habit::LATE;
 use crate::request::{Envelope, Received, RecvReq, SendReq};
 use crate::stats::Stats;
 use crate::transport::Reach;
@@ -42,6 +43,8 @@ struct Desk<'a> {
     since: u64,
     /// Nothing was there at the last look.
     waited: bool,
+    /// Nor at so many before it.
+    idle: u64,
     /// What was taken last was a part of a message, of which more is to come.
     in_parts: bool,
     /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
@@ -91,6 +94,7 @@ impl Endpoint {
             moved: 0,
             since: self.poll.empty_at(peer.hot),
             waited,
+            idle: self.poll.idle,
             in_parts: false,
             news: None,
         };
@@ -238,9 +242,9 @@ impl Desk<'_> {
                 }
             }
             Kind::Cts => match peer.copies.on_cts(&header)? {
-                Some(Returned { iov, total, wanted, lent, req }) => {
+                Some(Returned { iov, total, wanted, lent, guessed, req }) => {
                     let why = if header.flags & flag::FORBIDDEN != 0 { Back::Forbidden } else { Back::Unreachable };
-                    peer.tally.came_back(total, lent, why);
+                    peer.tally.came_back(total, lent, guessed, why);
                     peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
                 }
                 None => {
@@ -361,10 +365,10 @@ impl Desk<'_> {
         if header.kind == Kind::Fin {
             let Finished { req, unmapped, told } = peer.copies.on_fin(header)?;
             if let Some(told) = told {
-                peer.habits.told(told.len, told.ns);
+                peer.habits.told(told, self.idle >= LATE);
             }
             if let Some(total) = unmapped {
-                peer.tally.came_back(total, true, Back::Unmapped);
+                peer.tally.came_back(total, true, false, Back::Unmapped);
             }
             self.report.sent(out, &req);
             return Ok(());

@@ -75,6 +75,11 @@ fn why(why: Why, peer: &Peer) -> String {
         Why::Unknown => "where the peer's memory is was not known".into(),
         Why::Unmapped => "the receiver could not map the memory that was lent to it, so the kernel copied".into(),
         Why::Order => "earlier operations that the target's engine carries out came first".into(),
+        Why::Again => {
+            "their buffers look as they did when they were last sent, and the receiver finds them in its own cache, so the kernel's copy is quicker \
+             than the ring (FI_RUSTMX_AGAIN_MIN)"
+                .into()
+        }
         Why::AtOnce => "the callers took their buffers back at once (inject), which only inline can promise".into(),
     }
 }

@@ -86,7 +86,7 @@ impl HeldMsg {
             && match self.held {
                 Held::Stream(id) => !streams.is_whole(id),
                 Held::Offer(_) => true,
-                Held::Inline(_) | Held::Eager(_) => false,
+                Held::Inline(_) | Held::Eager(_) | Held::Fetched(_) => false,
             }
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Aside, Message, SendReq, Special};
+use crate::request::{Aside, Guess, Message, SendReq, Special};
 use crate::select::engines::help_from;
 use crate::select::habit::Turn;
 use crate::select::{Pick, Selection};
@@ -101,7 +101,7 @@ impl Waiting {
 
     fn message(&self) -> Message<'_> {
         let Waiting { tagged, tag, data, len, .. } = *self;
-        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, timed: false }
+        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, guess: None }
     }
 }
 
@@ -154,7 +154,10 @@ fn start_longer(
                 turned = Some((ProtoId::Stream, unable(wire, msg)));
                 Stream::start(wire, msg, req)
             }
-            other => other,
+            other => {
+                turned = pick.turned.then_some((ProtoId::Syscall, Why::Again));
+                other
+            }
         },
     }?;
     tally.count(pick.row, msg.len);
@@ -171,7 +174,7 @@ pub(super) struct Way {
     pub pick: Pick,
     /// As in [`Message`].
     pub lent: u32,
-    timed: bool,
+    guess: Option<Guess>,
 }
 
 /// What an endpoint lends with.
@@ -179,50 +182,76 @@ pub(super) struct Lends<'a> {
     pub terms: Terms,
     pub door: Option<&'a mut (dyn Door + 'static)>,
     pub private: &'a mut Private,
+    /// Ranks outnumber cores.
+    pub crowded: bool,
 }
 
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
-/// these depends on whose cache it is in, by what the peer told of the last ones.
+/// two ways depends on whose cache it is in, by what the peer told of the last ones.
 #[inline]
-pub(super) fn or_lent(
+pub(super) fn or_once(
     pick: Pick,
     selection: &Selection,
     lends: Lends<'_>,
     peer: &mut Peer,
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
-    let plain = Way { pick, lent: 0, timed: false };
     match selection.choose_lent(len) {
-        Some(pick) => if_lent(pick, plain, selection, lends, peer, (iov, len)),
-        None => plain,
+        Some(lent) => if_lent(lent, pick, selection, lends, peer, (iov, len)),
+        None if selection.again().contains(&len) => again(pick, lends.crowded, peer, iov),
+        None => Way { pick, lent: 0, guess: None },
     }
 }
 
-/// The way of a message that goes by `pick` if it can be lent, and else is `plain`.
+/// The way of a message that goes by `pick` if it can be lent, and else by `plain`.
 #[inline(never)]
 fn if_lent(
     pick: Pick,
-    plain: Way,
+    plain: Pick,
     selection: &Selection,
     lends: Lends<'_>,
     peer: &mut Peer,
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
+    let crowded = lends.crowded;
     let lent = lend(lends, peer, iov);
-    if lent == 0 || !selection.by_habit().contains(&len) {
-        return if lent == 0 { plain } else { Way { pick, lent, timed: false } };
+    if lent == 0 {
+        return match selection.again().contains(&len) {
+            true => again(plain, crowded, peer, iov),
+            false => Way { pick: plain, lent, guess: None },
+        };
     }
-    match peer.habits.turn(len) {
-        Turn::Once { tells } => Way { pick, lent, timed: tells },
+    if !selection.by_habit().contains(&len) {
+        return Way { pick, lent, guess: None };
+    }
+    match peer.habits.turn_lent(iov, len) {
+        Turn::Once(guess) => Way { pick, lent, guess: Some(guess) },
         Turn::Ring => {
             peer.tally.note_unlent(Some(Unlent::Rewritten));
-            plain
+            Way { pick: plain, lent: 0, guess: None }
         }
     }
 }
 
+/// The way of a message in private memory that goes by `plain`, or is left to the kernel if the receiver is taken to have its buffer in its cache.
+#[inline(never)]
+fn again(plain: Pick, crowded: bool, peer: &mut Peer, iov: &[UserSeg]) -> Way {
+    let way = Way { pick: plain, lent: 0, guess: None };
+    let ([one], false) = (iov, crowded || plain.turned) else { return way };
+    // Where the kernel is not asked, nobody need know what the buffer looks like.
+    if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
+        return way;
+    }
+    match peer.habits.turn_again(one) {
+        Turn::Once(guess) => {
+            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, guess: Some(guess), ..way }
+        }
+        Turn::Ring => way,
+    }
+}
+
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
-fn lend(Lends { terms, mut door, private }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
+fn lend(Lends { terms, mut door, private, .. }: Lends<'_>, peer: &mut Peer, iov: &[UserSeg]) -> u32 {
     let (start, len) = iov.first().map_or((0, 0), |one| (one.address(), one.len()));
     let found = if !peer.copies.takes_loans() {
         Err(Unlent::Peer)
@@ -313,7 +342,7 @@ impl Endpoint {
             bytes: &[],
             len,
             lent: 0,
-            timed: false,
+            guess: None,
         };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
@@ -323,9 +352,10 @@ impl Endpoint {
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
-            let way = way.unwrap_or_else(|| or_lent(pick, table, lends, peer, (msg.iov, len)));
-            (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
+            let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
+            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+            let way = way.unwrap_or_else(|| or_once(pick, table, lends, peer, (msg.iov, len)));
+            (pick, msg.lent, msg.guess) = (way.pick, way.lent, way.guess);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -408,9 +438,10 @@ impl Endpoint {
             // A payload of its own is that of a call that gave its buffer back.
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
-                let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
-                let way = or_lent(pick, table, lends, peer, (msg.iov, msg.len));
-                (pick, msg.lent, msg.timed) = (way.pick, way.lent, way.timed);
+                let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
+            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+                let way = or_once(pick, table, lends, peer, (msg.iov, msg.len));
+                (pick, msg.lent, msg.guess) = (way.pick, way.lent, way.guess);
             }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };

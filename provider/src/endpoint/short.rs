@@ -7,7 +7,8 @@
 use super::arrive::{BUDGET, tell_acknowledged};
 use super::peers::Landing;
 use super::recv::Wanted;
-use super::send::{Lends, SendArgs, Way, level, or_lent};
+use super::crowd::Yields;
+use super::send::{Lends, SendArgs, Way, level, or_once};
 use super::{Endpoint, Out, table};
 use crate::mem::atomic::Ordering;
 use crate::mem::user::total_len;
@@ -45,8 +46,9 @@ impl Endpoint {
         if args.inject || flags.contains(OpFlags::INJECT) {
             return Err(None);
         }
-        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private };
-        let way = or_lent(eager, table, lends, peer, (args.iov, len));
+        let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
+        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+        let way = or_once(eager, table, lends, peer, (args.iov, len));
         if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
             return Err(Some(way));
         }

@@ -54,6 +54,8 @@ pub(super) enum Why {
     Unmapped,
     /// What the target's engine was asked for before comes first.
     Order,
+    /// Its buffer looked as it did when it was last sent.
+    Again,
 }
 
 /// Why a message was not lent although it is long enough.
@@ -129,8 +131,8 @@ pub(super) struct Tallies {
     /// Reads, writes and atomics, by the row that they were to go by, and what of that went otherwise.
     deeds: [Tally; MOST_DEEDS],
     handed: Vec<Handed>,
-    /// Offers that came back: bytes of the message, whether it lay in memory that was lent, and why.
-    returned: Vec<(usize, bool, Back)>,
+    /// Offers that came back: bytes of the message, whether it lay in memory that was lent, whether it was guessed to be in the receiver's cache, and why.
+    returned: Vec<(usize, bool, bool, Back)>,
 }
 
 impl Tallies {
@@ -177,8 +179,8 @@ impl Tallies {
 
     /// An offered message did not go as it was offered.
     #[cold]
-    pub fn came_back(&mut self, total: usize, lent: bool, why: Back) {
-        self.returned.push((total, lent, why));
+    pub fn came_back(&mut self, total: usize, lent: bool, guessed: bool, why: Back) {
+        self.returned.push((total, lent, guessed, why));
     }
 
     /// Whether [`take_returned`](Self::take_returned) has something.
@@ -190,13 +192,20 @@ impl Tallies {
     /// Books what came back. Whether the kernel forbids offers.
     pub fn take_returned(&mut self, selection: &Selection) -> bool {
         let mut any = false;
-        for (total, lent, back) in std::mem::take(&mut self.returned) {
+        for (total, lent, guessed, back) in std::mem::take(&mut self.returned) {
             let pick = selection.choose_lent(total).filter(|_| lent).unwrap_or_else(|| selection.choose(total, false));
             let (to, why) = match back {
                 Back::Forbidden => (ProtoId::Stream, Why::Kernel),
                 Back::Unreachable => (ProtoId::Stream, Why::Memory),
                 Back::Unmapped => (ProtoId::Syscall, Why::Unmapped),
             };
+            // It was turned once already.
+            if guessed
+                && !lent
+                && let Some(again) = self.turned.iter_mut().find(|t| (t.row, t.why) == (pick.row, Why::Again))
+            {
+                again.tally = again.tally.minus(Tally { count: 1, bytes: total as u64 });
+            }
             self.turn(pick.row, to, why, total);
             any |= back == Back::Forbidden;
         }
@@ -289,7 +298,7 @@ mod tests {
         }
         let Pick { row: eager, .. } = selection.choose(3000, false);
         t.turn(eager, ProtoId::Stream, Why::Window, 3000);
-        t.came_back(1 << 20, false, Back::Forbidden);
+        t.came_back(1 << 20, false, false, Back::Forbidden);
         assert!(t.has_returned() && t.take_returned(&selection) && !t.has_returned());
         let deed = |operation| selection.deeds().choose(operation, 5).row;
         t.deed_handed(deed(Operation::Write), Why::Kernel, 5);

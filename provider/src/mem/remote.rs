@@ -271,6 +271,15 @@ pub fn fetch_part(
     transfer(pid, Way::Read, (to, at), (from, at), len, also)
 }
 
+/// Appends the first `len` bytes of a message that lies in `from` of process `pid` to `out`; all of them or none.
+pub fn append(pid: u32, from: &[Piece], len: usize, also: Option<Also<'_>>, out: &mut Vec<u8>) -> Result<(), NoAccess> {
+    let start = out.len();
+    out.resize(start + len, 0);
+    // SAFETY: the bytes just added, which live and are ours until the transfer is over; nobody keeps the segment.
+    let to = unsafe { UserSeg::new(out.as_mut_ptr().add(start), len) };
+    transfer(pid, Way::Read, (&[to], 0), (from, 0), len, also).inspect_err(|_| out.truncate(start))
+}
+
 /// Writes `len` bytes, from byte `at` on, of the message in `from` to its place in `to` of process `pid`.
 pub fn store_part(pid: u32, to: &[Piece], from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
     transfer(pid, Way::Write, (from, at), (to, at), len, None)

@@ -8,6 +8,9 @@
 use super::engine::Engine;
 use core::ops::Deref;
 
+/// Words of a segment of which its [sample](UserSeg::sample) is made.
+const SAMPLED: usize = 8;
+
 /// One contiguous piece of application memory.
 #[derive(Clone, Copy, Debug)]
 pub struct UserSeg {
@@ -86,6 +89,25 @@ impl UserSeg {
     pub fn holds(&self, other: &UserSeg) -> bool {
         let skip = other.address().wrapping_sub(self.address());
         skip <= self.len && other.len <= self.len - skip
+    }
+
+    /// A number made of [`SAMPLED`] words of it, spread evenly from its first to its last one: another number if one of them has changed, and almost surely
+    /// if several have. 0 of what is shorter than all of these.
+    pub fn sample(&self) -> u64 {
+        const WORD: usize = size_of::<u64>();
+        if self.len < SAMPLED * WORD {
+            return 0;
+        }
+        let (mut sum, mut factor) = (0u64, 1u64);
+        for i in 0..SAMPLED {
+            let at = (self.len - WORD) * i / (SAMPLED - 1);
+            // SAFETY: at + 8 <= len, so the word lies inside of what the contract of `UserSeg::new` lets us read.
+            let word = unsafe { self.ptr.add(at).cast::<u64>().read_unaligned() };
+            // By odd numbers: no change of one word is lost.
+            factor = factor.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            sum = sum.wrapping_add(word.wrapping_mul(factor));
+        }
+        sum
     }
 
     /// The part from `skip` on, at most `len` bytes; clipped to the segment.

@@ -239,6 +239,7 @@ pub fn deliver_held(wire: &mut Wire<'_>, held: Held, env: Envelope, req: RecvReq
         Held::Eager(bytes) => eager::deliver_held(wire, bytes, env, req),
         Held::Stream(id) => stream::deliver_held(wire, id, req),
         Held::Offer(id) => single::deliver_held(wire, id, req),
+        Held::Fetched(bytes) => single::deliver_kept(wire, bytes, env, req),
     }
 }
 
@@ -249,5 +250,6 @@ pub fn discard_held(wire: &mut Wire<'_>, held: Held) {
         Held::Eager(bytes) => eager::discard_held(wire, bytes),
         Held::Stream(id) => stream::discard_held(wire, id),
         Held::Offer(id) => single::discard_held(wire, id),
+        Held::Fetched(bytes) => single::discard_kept(wire, bytes),
     }
 }

@@ -2,29 +2,54 @@
 //!
 //! A buffer that is sent again unchanged is in the receiver's cache from the last time, and to copy it once, straight from there, takes half of what a
 //! record through the ring takes, or less. One that was rewritten is in this core's cache, and then the ring is quicker, for its lines are claimed
-//! ahead. Nobody but the receiver can tell which: it says how long its copy took if it is asked to. So where the table has one way for both kinds of
-//! source, and the other way is better for one of them, a peer and a class of size have a habit: they go the other way as long as copies show that it pays.
+//! ahead. So where the table has one way for both kinds of source, and the other way is better for one of them, a peer and a class of size have a habit:
+//! they go the other way as long as copies show that it pays.
+//!
+//! **Who tells.** The sender sees whether a buffer *looks* as it did when it was last sent to this peer ([`Sources`]), at once and for little; but one that was rewritten
+//! with the same numbers looks the same, too, and one of which a line was changed does not look the same, and is in the receiver's cache but for that line. The receiver alone can tell for sure: it says how
+//! long its copy took if it is asked to. So there is a habit for what looks the same, and another for what does not.
+//!
+//! **Where the way is another**: messages in lent memory are mapped as long as that pays. All others are never given to the kernel unless they look the same, for its copy
+//! of a rewritten source costs much more than a record.
 //!
 //! Nothing is lost by guessing wrong but time, and little of that: what goes by the ring is tried the other way three messages in a row (the first
-//! fetches the source, the others tell), after 32 messages, and ever more seldom, up to 8192, as long as that brings nothing.
+//! fetches the source, the others tell), after 32 messages, and ever more seldom, up to 8192, as long as that brings nothing. A message that is copied once is its sender's until its receiver
+//! has made progress, where a record would be done with. So where a sender that does nothing else has waited long for one, they go by the ring as well: the receiver computes.
 
+use super::sources::Sources;
 use super::{Origin, Row};
+use crate::mem::user::UserSeg;
+use crate::protocol::single::{LONGEST_KEPT, Told};
+use crate::request::Guess;
 use crate::types::ProtoId;
 use std::ops::Range;
 
-/// Sizes of which habits decide: longer ones both copy if that takes long, and then mapping is always quicker.
+/// Sizes of which habits decide in lent memory: longer ones both copy if that takes long, and then mapping is always quicker.
 pub const SIZES: Range<usize> = 4 << 10..32 << 10;
 /// First sizes of the classes.
-const FIRST: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
+const FIRST: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
 
 /// Those of these sizes that the rows for lent memory leave to habits: the user has not said anything about them.
 pub(super) fn sizes(rows: &[Row]) -> Range<usize> {
-    let free = |row: &&Row| matches!(row.origin, Origin::Shipped | Origin::Profile) && row.proto == ProtoId::Mapped;
+    let free = |row: &&Row| is_free(row) && row.proto == ProtoId::Mapped;
     let overlaps = |row: &&Row| row.from < SIZES.end && row.up_to >= SIZES.start;
     let mut rows = rows.iter().filter(overlaps).skip_while(|row| !free(row)).take_while(free);
     let Some(first) = rows.next() else { return 0..0 };
     let last = rows.last().unwrap_or(first);
     first.from.max(SIZES.start)..last.up_to.saturating_add(1).min(SIZES.end)
+}
+
+/// Sizes from `from` on that the rows for all memory send through the ring, and leave to habits: below those of which the user has said something, or that go by another
+/// way anyway.
+pub(super) fn sizes_again(rows: &[Row], from: usize) -> Range<usize> {
+    let free = |row: &&Row| is_free(row) && matches!(row.proto, ProtoId::Eager | ProtoId::Stream);
+    let last = rows.iter().skip_while(|row| row.up_to < from).take_while(free).last();
+    let end = last.map_or(from, |row| row.up_to.saturating_add(1).min(LONGEST_KEPT + 1));
+    from..end.max(from)
+}
+
+fn is_free(row: &Row) -> bool {
+    matches!(row.origin, Origin::Shipped | Origin::Profile)
 }
 
 /// Messages that are tried in a row.
@@ -37,21 +62,22 @@ const TELLS_EVERY: u16 = 8;
 const CONVINCED: u8 = 2;
 /// After so many messages by the one copy the pauses begin anew, should the program change.
 const SETTLED: u16 = 1024;
+/// Polls in a row that found nothing, before a sender hears of a message, from which on it has waited long: tens of microseconds, many times what such a copy takes.
+pub const LATE: u64 = 1_000;
 
 /// What a message is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Go through the ring.
     Ring,
-    /// Be copied once; `tells`: the receiver is to say how long that took.
-    Once {
-        /// See there.
-        tells: bool,
-    },
+    /// Be copied once.
+    Once(Guess),
 }
 
 /// Nanoseconds of two readings of a clock that a hypervisor may keep.
 const CLOCK: u64 = 60;
+/// Nanoseconds that a call takes by which the kernel copies, beside the copy: on Granite Rapids some 450.
+const CALL: u64 = 600;
 
 /// Whether a copy of so many bytes that took so long is one of a source that lay in the cache of who copied: such take `pace` nanoseconds for a KiB at
 /// most. On Sapphire Rapids 40 were seen, and 70 at a bad time, out of the other one's cache 160 to 250; on Zen 5 2 to 4, and 7 to 10 where cores share a
@@ -71,26 +97,29 @@ struct Habit {
 }
 
 impl Habit {
-    /// Messages in lent memory go by the one copy at first.
-    const fn new() -> Habit {
-        Habit { once: true, against: 0, count: 0, pause: PAUSE.0 }
-    }
+    /// Messages go by the one copy at first.
+    const NEW: Habit = Habit { once: true, against: 0, count: 0, pause: PAUSE.0 };
 
-    fn turn(&mut self) -> Turn {
+    /// Whether the next message goes by the one copy, and, if so, whether it tells.
+    fn turn(&mut self) -> Option<bool> {
         if self.once {
             self.count = (self.count + 1).min(SETTLED + TELLS_EVERY);
             if self.count == SETTLED + TELLS_EVERY {
                 (self.count, self.pause) = (SETTLED, PAUSE.0);
             }
-            return Turn::Once { tells: self.count.is_multiple_of(TELLS_EVERY) };
+            return Some(self.count.is_multiple_of(TELLS_EVERY));
         }
         self.count = self.count.saturating_sub(1);
         let left = self.count;
         if left == 0 {
-            self.pause = (self.pause * 2).min(PAUSE.1);
-            self.count = self.pause;
+            self.waits_longer();
         }
-        if left < TRIALS { Turn::Once { tells: left + 1 < TRIALS } } else { Turn::Ring }
+        (left < TRIALS).then_some(left + 1 < TRIALS)
+    }
+
+    fn waits_longer(&mut self) {
+        self.pause = (self.pause * 2).min(PAUSE.1);
+        self.count = self.pause;
     }
 
     fn told(&mut self, from_cache: bool) {
@@ -99,40 +128,74 @@ impl Habit {
             *self = Habit { once: from_cache, against: 0, count: if from_cache { 0 } else { self.pause }, pause: self.pause };
         }
     }
+
+    /// The sender had to wait long for a message.
+    fn was_late(&mut self) {
+        if self.once {
+            *self = Habit { once: false, against: 0, count: self.pause, pause: self.pause };
+        } else if self.count < TRIALS {
+            self.waits_longer();
+        }
+    }
 }
 
 /// The habits of one peer.
-#[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    of: [Habit; FIRST.len()],
+    /// Of lent memory: what does not look the same, and what does.
+    lent: [[Habit; FIRST.len()]; 2],
+    /// Of all other memory: what looks the same.
+    again: [Habit; FIRST.len()],
+    sources: Sources,
     pace: u64,
 }
 
 impl Habits {
     /// Of a peer that takes at most `pace` nanoseconds for a KiB of a source in its own cache.
     pub fn new(pace: u64) -> Habits {
-        Habits { of: [Habit::new(); FIRST.len()], pace }
+        let new = [Habit::NEW; FIRST.len()];
+        Habits { lent: [new; 2], again: new, sources: Sources::default(), pace }
     }
 
-    fn of(&mut self, len: usize) -> &mut Habit {
-        &mut self.of[FIRST.partition_point(|first| *first <= len).saturating_sub(1)]
+    /// What the next message is to do, which lies in lent memory.
+    pub fn turn_lent(&mut self, iov: &[UserSeg], len: usize) -> Turn {
+        let same = matches!(iov, [one] if self.sources.are_same(one));
+        let habit = &mut self.lent[usize::from(same)][class(len)];
+        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Guess { same, tells }))
     }
 
-    /// What the next message of so many bytes is to do.
-    pub fn turn(&mut self, len: usize) -> Turn {
-        self.of(len).turn()
+    /// The same of one that lies elsewhere.
+    pub fn turn_again(&mut self, source: &UserSeg) -> Turn {
+        if !self.sources.are_same(source) {
+            return Turn::Ring;
+        }
+        let habit = &mut self.again[class(source.len())];
+        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Guess { same: true, tells }))
     }
 
-    /// The receiver's copy of such a message took so many nanoseconds.
-    pub fn told(&mut self, len: usize, ns: u64) {
-        let from_cache = is_from_cache(len, ns, self.pace);
-        self.of(len).told(from_cache);
+    /// What became of such a message; `late`: its sender, which had nothing else to do, has waited long for that.
+    pub fn told(&mut self, told: Told, late: bool) {
+        let Told { len, lent, same, ns } = told;
+        let habit = match lent {
+            true => &mut self.lent[usize::from(same)][class(len)],
+            false => &mut self.again[class(len)],
+        };
+        if late {
+            habit.was_late();
+        } else if ns != 0 {
+            let ns = if lent { ns } else { ns.saturating_sub(CALL) };
+            habit.told(is_from_cache(len, ns, self.pace));
+        }
     }
+}
+
+fn class(len: usize) -> usize {
+    FIRST.partition_point(|first| *first <= len).saturating_sub(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::user::of_slice;
     use crate::select::{Config, Selection};
     use proptest::prelude::*;
 
@@ -166,24 +229,43 @@ mod tests {
         }
     }
 
-    /// A program that sends `n` messages, all rewritten or none. Told is what was asked, `late` messages after. Returns the time: 1 by the
+    /// What becomes of a source between two messages.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Program {
+        /// Nothing.
+        Reuses,
+        /// It is filled with new numbers.
+        Rewrites,
+        /// It is filled with the numbers that were there.
+        Repeats,
+        /// One number changes.
+        Counts,
+    }
+
+    /// A program that sends `n` messages out of lent memory or other. Told is what was asked, `late` messages after. Returns the time: 1 by the
     /// ring; by the one copy 1.3 if the source is in the wrong cache, which it is the first time in any case, and 0.4 if it is in the right one.
-    fn run(habits: &mut Habits, n: usize, rewritten: bool, late: usize) -> f64 {
+    fn run(habits: &mut Habits, buffer: &mut [u8], lent: bool, n: usize, program: Program, late: usize) -> f64 {
         let (mut time, mut fetched, mut answers) = (0.0, false, std::collections::VecDeque::new());
         for i in 0..n {
             while answers.front().is_some_and(|(at, _)| *at <= i) {
-                let (_, found) = answers.pop_front().expect("seen");
-                habits.told(LEN, took(found));
+                let (_, told) = answers.pop_front().expect("seen");
+                habits.told(told, false);
             }
-            match habits.turn(LEN) {
+            match program {
+                Program::Rewrites => buffer.fill(buffer[1].wrapping_add(1)),
+                Program::Counts => buffer[0] = buffer[0].wrapping_add(1),
+                Program::Reuses | Program::Repeats => {}
+            }
+            let source = of_slice(buffer);
+            let turn = if lent { habits.turn_lent(&[source], LEN) } else { habits.turn_again(&source) };
+            match turn {
                 Turn::Ring => time += 1.0,
-                Turn::Once { tells } => {
-                    let found = fetched && !rewritten;
+                Turn::Once(Guess { same, tells }) => {
+                    let found = fetched && matches!(program, Program::Reuses | Program::Counts);
                     time += if found { 0.4 } else { 1.3 };
                     fetched = true;
-                    if tells {
-                        answers.push_back((i + late, found));
-                    }
+                    let told = Told { len: LEN, lent, same, ns: if tells { took(found) } else { 0 } };
+                    answers.push_back((i + late, told));
                 }
             }
         }
@@ -192,38 +274,89 @@ mod tests {
 
     #[test]
     fn each_kind_of_source_gets_its_way() {
-        for late in [0, 64] {
-            let time = run(&mut Habits::new(130), 10_000, true, late);
-            assert!(time < 10_050.0, "rewritten, {late}: {time}");
-            let time = run(&mut Habits::new(130), 10_000, false, late);
-            assert!(time < 4_010.0, "reused, {late}: {time}");
+        for (lent, late) in [(true, 0), (true, 64), (false, 0), (false, 64)] {
+            let time = |program| run(&mut Habits::new(130), &mut [0; LEN], lent, 10_000, program, late);
+            assert!(time(Program::Rewrites) < if lent { 10_050.0 } else { 10_000.1 }, "{lent} {late}");
+            assert!(time(Program::Repeats) < 10_050.0, "{lent} {late}");
+            assert!(time(Program::Reuses) < 4_010.0, "{lent} {late}");
+            // Only in lent memory what looks new is tried.
+            assert!(time(Program::Counts) < if lent { 4_010.0 } else { 10_000.1 }, "{lent} {late}");
         }
     }
 
     #[test]
     fn a_program_that_changes_is_followed() {
-        let mut habits = Habits::new(130);
-        run(&mut habits, 100_000, true, 3);
-        let time = run(&mut habits, 100_000, false, 3);
+        let (mut habits, mut buffer) = (Habits::new(130), [0; LEN]);
+        let mut run = |n, program| run(&mut habits, &mut buffer, true, n, program, 3);
+        run(100_000, Program::Rewrites);
+        assert!(run(1_000, Program::Reuses) < 410.0, "it looks the same at once");
+        assert!(run(1_000, Program::Rewrites) < 1_000.1, "and does not");
+        run(100_000, Program::Repeats);
+        let time = run(100_000, Program::Reuses);
         assert!(time < 45_000.0, "after a pause of at most 8192: {time}");
-        let time = run(&mut habits, 100_000, true, 3);
+        let time = run(100_000, Program::Repeats);
         assert!(time < 100_100.0, "at once: {time}");
+    }
+
+    fn turn(habits: &mut Habits, len: usize) -> Turn {
+        habits.turn_lent(&[], len)
+    }
+
+    fn told(habits: &mut Habits, len: usize, found: bool) {
+        habits.told(Told { len, lent: true, same: false, ns: took(found) }, false);
     }
 
     #[test]
     fn classes_do_not_mix() {
         let mut habits = Habits::new(130);
-        habits.told(4096, took(false));
-        habits.told(8191, took(false));
-        assert_eq!(habits.turn(5000), Turn::Ring);
+        told(&mut habits, 4096, false);
+        told(&mut habits, 8191, false);
+        assert_eq!(turn(&mut habits, 5000), Turn::Ring);
         for other in [8192, 16_383, 16_384, usize::MAX] {
-            assert!(matches!(habits.turn(other), Turn::Once { .. }), "{other}");
+            assert!(matches!(turn(&mut habits, other), Turn::Once(_)), "{other}");
         }
         // Once is no habit.
         for found in [true, false, true, false, true] {
-            habits.told(8192, took(found));
+            told(&mut habits, 8192, found);
         }
-        assert!(matches!(habits.turn(8192), Turn::Once { .. }));
+        assert!(matches!(turn(&mut habits, 8192), Turn::Once(_)));
+    }
+
+    /// A receiver that computes: what goes by one copy waits for it, a record does not. One message of very many is tried.
+    #[test]
+    fn a_sender_that_waits_goes_through_the_ring() {
+        let (mut habits, mut buffer) = (Habits::new(130), [0; LEN]);
+        let source = of_slice(&mut buffer);
+        let mut waited = Vec::new();
+        for i in 0..100_000 {
+            if let Turn::Once(Guess { same, .. }) = habits.turn_again(&source) {
+                habits.told(Told { len: LEN, lent: false, same, ns: 0 }, true);
+                waited.push(i);
+            }
+        }
+        // The first time it does not look the same yet.
+        assert_eq!(waited[..3], [1, 31, 93]);
+        assert!(waited.len() < 25, "{waited:?}");
+        // When the receiver waits again they are as before, after one trial.
+        let once = (0..20_000).filter(|_| {
+            let Turn::Once(Guess { same, tells }) = habits.turn_again(&source) else { return false };
+            habits.told(Told { len: LEN, lent: false, same, ns: if tells { 100 } else { 0 } }, false);
+            true
+        });
+        assert!(once.count() > 10_000);
+    }
+
+    #[test]
+    fn a_call_by_which_the_kernel_copies_is_not_taken_for_a_slow_cache() {
+        let mut habits = Habits::new(60);
+        let mut told = |len, ns| {
+            (0..CONVINCED).for_each(|_| habits.told(Told { len, lent: false, same: true, ns }, false));
+            habits.again[class(len)].once
+        };
+        // Of Granite Rapids: one way less what an offer and its answer take.
+        for (len, reused, fresh) in [(16 << 10, 820, 2_500), (32 << 10, 1_570, 4_600)] {
+            assert!(told(len, reused) && !told(len, fresh) && told(len, reused), "{len}");
+        }
     }
 
     #[test]
@@ -242,18 +375,43 @@ mod tests {
         assert_eq!(Selection::for_network(&default, None).by_habit(), 0..0);
     }
 
+    #[test]
+    fn what_goes_through_the_ring_may_be_the_kernels() {
+        let sizes = |set: fn(&mut Config)| {
+            let mut config = Config::default();
+            set(&mut config);
+            Selection::new(&config, 60 << 10).again()
+        };
+        let default = Config::default();
+        assert_eq!(sizes(|_| ()), default.again_min as usize..default.syscall_min as usize);
+        assert_eq!(sizes(|c| c.again_min = 5000), 5000..default.syscall_min as usize);
+        for none in [
+            sizes(|c| c.adapt = 1),
+            sizes(|c| c.cma = 1),
+            sizes(|c| c.again_min = 1 << 20),
+            sizes(|c| c.syscall_min = 8 << 10),
+            sizes(|c| c.protocol = crate::config::force::Forced::parse("stream").0),
+            Selection::for_network(&default, None).again(),
+        ] {
+            assert!(none.is_empty(), "{none:?}");
+        }
+        // Where the kernel begins late, what is kept for nobody is still short.
+        let zen3 = Config { again_min: 16 << 10, ..Config::on(crate::config::processor::Processor::Zen3) };
+        assert_eq!(Selection::new(&zen3, 60 << 10).again(), 16 << 10..LONGEST_KEPT + 1);
+    }
+
     proptest! {
         /// Whatever is told, and when (of one turn in twenty, on average): trials are few, and there is never none for longer than the longest pause.
         #[test]
         fn trials_are_few_and_never_end(gaps in proptest::collection::vec(0usize..=40, 1500)) {
             let (mut habits, mut rings, mut tried) = (Habits::new(130), 0, 0);
-            habits.told(LEN, took(false));
+            told(&mut habits, LEN, false);
             for gap in gaps {
-                habits.told(LEN, took(false));
+                told(&mut habits, LEN, false);
                 for _ in 0..gap {
-                    match habits.turn(LEN) {
+                    match turn(&mut habits, LEN) {
                         Turn::Ring => rings += 1,
-                        Turn::Once { .. } => {
+                        Turn::Once(_) => {
                             tried += 1;
                             rings = 0;
                         }

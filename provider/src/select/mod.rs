@@ -10,7 +10,8 @@
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
-//! | `habit.rs` | of lent memory, where the better way depends on who has the source in his cache |
+//! | `habit.rs` | where the better way depends on who has the source in his cache |
+//! | `sources.rs` | whether a source looks as it did when it was last sent |
 //! | `here.rs` | what messages within this host cost, to be told |
 //! | `one_sided.rs` | who carries out reads, writes and atomics of a peer's memory |
 //! | `network.rs` | the same for peers on other hosts: a table for each link |
@@ -29,6 +30,7 @@ pub mod network;
 pub mod one_sided;
 mod plan;
 pub mod profile;
+mod sources;
 mod table;
 mod worth;
 
@@ -159,6 +161,8 @@ pub struct Selection {
     worth: Worth,
     /// Sizes in lent memory of which a habit decides.
     by_habit: Range<usize>,
+    /// Sizes in other memory of which another one decides.
+    again: Range<usize>,
     deeds: Deeds,
 }
 
@@ -217,7 +221,9 @@ impl Selection {
             rows[..plain].get(1).filter(|r| inline_below > 0 && r.proto == ProtoId::Eager).map_or(0, |r| r.up_to + 1);
         let adapts = config.adapt == 0 && peers == PeerClass::SameHost;
         let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
-        Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, deeds: Deeds::new(config, peers) }
+        let again_min = usize::try_from(config.again_min).unwrap_or(usize::MAX);
+        let again = if adapts && config.cma == 0 { habit::sizes_again(&rows[..plain], again_min) } else { 0..0 };
+        Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, again, deeds: Deeds::new(config, peers) }
     }
 
     /// Who carries out what is no message.
@@ -230,6 +236,13 @@ impl Selection {
     #[inline]
     pub fn by_habit(&self) -> Range<usize> {
         self.by_habit.clone()
+    }
+
+    /// Sizes of messages in other memory, of which the row says that they go through the ring, and that are left to the kernel as long as a peer's habit says that it finds them in its
+    /// cache.
+    #[inline]
+    pub fn again(&self) -> Range<usize> {
+        self.again.clone()
     }
 
     /// The protocol for a message of `len` bytes; `at_once`: a short one (`INJECT_MAX`), whose buffer is the caller's again when the

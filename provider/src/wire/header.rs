@@ -8,7 +8,7 @@
 //! word 2   remote CQ data (DATA: offset of the fragment;  CTS, ACCEPT: bytes wanted;  DONE: chunks copied;  GET: bytes
 //!                          wanted;  ATOMIC: what to do;  ANSWER: offset of the fragment)
 //! body     RTS, two words: total bytes; stream id (32) and promise (32)
-//!          OFFER, two words: total bytes, and the highest bit: the sender writes a part of it where it was invited to; id (32) and number of lent memory (32)
+//!          OFFER, two words: total bytes, and the two highest bits (see `Offer`); id (32) and number of lent memory (32)
 //!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
 //! payload  from 512 bytes on in the second line; or in a cell: then the last word of the record's only line names that

@@ -58,17 +58,21 @@ pub struct Offer {
     pub lent: u32,
     /// The sender writes a part of it where the receiver has invited it to (`shm/invite.rs`).
     pub invited: bool,
+    /// If no receive waits for it, it is to be fetched and kept as a record would be.
+    pub kept: bool,
 }
 
-/// The bit of that beside the total.
+/// The bits of these two beside the total.
 const INVITED: u64 = 1 << 63;
-/// Totals are below this.
-const TOO_LONG: u64 = 1 << 62;
+const KEPT: u64 = 1 << 62;
+/// Totals are below this: more than there are addresses.
+const TOO_LONG: u64 = 1 << 61;
 
 impl Offer {
     /// As words.
     pub fn emit(&self) -> [u64; 2] {
-        [self.total | if self.invited { INVITED } else { 0 }, Named { id: self.id, lent: self.lent }.emit()]
+        let bit = |on, bit| if on { bit } else { 0 };
+        [self.total | bit(self.invited, INVITED) | bit(self.kept, KEPT), Named { id: self.id, lent: self.lent }.emit()]
     }
 
     /// Validates words.
@@ -77,8 +81,8 @@ impl Offer {
     /// [`BadOffer`].
     pub fn parse(words: [u64; 2]) -> Result<Offer, BadOffer> {
         let Named { id, lent } = Named::of(words[1]);
-        let (total, invited) = (words[0] & !INVITED, words[0] & INVITED != 0);
-        if total < TOO_LONG { Ok(Offer { total, id, lent, invited }) } else { Err(BadOffer) }
+        let (total, invited, kept) = (words[0] & !(INVITED | KEPT), words[0] & INVITED != 0, words[0] & KEPT != 0);
+        if total < TOO_LONG { Ok(Offer { total, id, lent, invited, kept }) } else { Err(BadOffer) }
     }
 }
 
@@ -113,8 +117,8 @@ mod tests {
     fn what_is_too_much() {
         assert_eq!(parse_pieces(&[1; 2 * (MAX_PIECES + 1)], 1), Err(BadOffer));
         assert!(parse_pieces(&[1; 2 * MAX_PIECES], 1).is_ok());
-        assert_eq!([1 << 62, 3 << 62].map(|word| Offer::parse([word, 0])), [Err(BadOffer); 2]);
-        assert!(Offer::parse([(1 << 62) - 1, 0]).is_ok());
+        assert_eq!([1 << 61, 7 << 61].map(|word| Offer::parse([word, 0])), [Err(BadOffer); 2]);
+        assert!(Offer::parse([(1 << 61) - 1, 0]).is_ok());
     }
 
     proptest! {

@@ -155,6 +155,18 @@ impl Means<'_> {
         }
     }
 
+    /// Appends the first `len` bytes of a message to `out`, from the other's pieces; all of them or none.
+    pub fn append(&self, from: &Pieces, len: usize, out: &mut Vec<u8>) -> Result<(), NoAccess> {
+        match self {
+            Means::Kernel(target, true) => remote::append(target.pid, from, len, None, out).map_err(|why| target.judge(why)),
+            Means::Kernel(target, false) => target.append(from, len, out).map_err(|why| target.judge(why)),
+            Means::Mapped(loan, _) => {
+                loan.parts(from, 0, len, |there, _, n| loan.memory.append_to(there, n, out));
+                Ok(())
+            }
+        }
+    }
+
     /// Copies bytes `at..at + len` of a message from our pieces to the other's.
     pub fn store(&self, to: &Pieces, from: &[UserSeg], at: usize, len: usize) -> Result<(), NoAccess> {
         match self {
@@ -194,6 +206,18 @@ impl Target {
         let also = Also { at: self.table.address, words: &mut line };
         remote::fetch_part(self.pid, from, to, at, len, Some(also))?;
         if Root::is_of(&line, self.table) { Ok(()) } else { Err(NoAccess::Gone) }
+    }
+
+    /// [`Means::append`], if it is that process.
+    fn append(self, from: &Pieces, len: usize, out: &mut Vec<u8>) -> Result<(), NoAccess> {
+        let mut line: Line = [0; LINE_WORDS];
+        let (start, also) = (out.len(), Also { at: self.table.address, words: &mut line });
+        remote::append(self.pid, from, len, Some(also), out)?;
+        if Root::is_of(&line, self.table) {
+            return Ok(());
+        }
+        out.truncate(start);
+        Err(NoAccess::Gone)
     }
 }
 

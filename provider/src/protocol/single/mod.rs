@@ -17,6 +17,8 @@
 //! * OFFER and ACCEPT may name memory that was lent, by its number ([`Lender`]); the peer was handed it before, through the socket.
 //!   If the peer could not map it, it says so in FIN, and what follows is left to the kernel. When its owner does not lend it any more (a DONE of
 //!   its own, behind all records that name it), it is unmapped, as soon as no message needs it.
+//! * An OFFER may say that its message would else have been a record. Then it is fetched and kept, within limits, also if no receive waits for it: its sender
+//!   waits for a peer that makes progress, not for one that asks for just this message.
 //! * A helper thread may take chunks, too, while the application computes ([`copier`]).
 //! * The kernel may refuse at any time (ptrace scope, seccomp, namespaces, memory that cannot be reached this way), or find nobody, or another process,
 //!   under the peer's number: then it is not asked for this peer any more. What one side may not, the other may; if neither may, the receiver answers CTS instead, as for a stream, and the message goes by `stream.rs`
@@ -36,6 +38,7 @@ mod sender;
 
 use super::{
     Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, bare, envelope_of, flags_of,
+    place_held,
 };
 use crate::cache::attached::Attached;
 use crate::mem::atomic::AtomicU64;
@@ -74,6 +77,8 @@ const SIX_PARTS: std::ops::Range<usize> = 768 << 10..2 << 20;
 /// Messages that the kernel copies have two chunks up to here: another system call costs more than waiting for the other's half.
 const HALVES: usize = 256 << 10;
 const PAGE: usize = 4096;
+/// Longest message that a receiver keeps if its sender asks for that: what may else be a record.
+pub const LONGEST_KEPT: usize = 64 << 10;
 
 /// Chunks of a shared message of so many bytes, as far as their limits let that be.
 fn parts(bytes: usize, mapped: bool) -> usize {
@@ -97,6 +102,8 @@ pub struct Said {
     words: [u64; 2 * MAX_PIECES],
     count: usize,
     timed: bool,
+    /// If nobody waits for it, it is to be kept.
+    kept: bool,
     /// The sender writes a part of it.
     invited: bool,
 }
@@ -137,6 +144,8 @@ pub struct Returned {
     pub wanted: usize,
     /// It was offered in memory that the receiver should have been able to map.
     pub lent: bool,
+    /// It was guessed to be in the receiver's cache.
+    pub guessed: bool,
     /// What its completion needs.
     pub req: SendReq,
 }
@@ -220,6 +229,8 @@ pub struct Copies {
     pub fetched: u64,
     /// Bytes that we wrote past the caches.
     pub past_caches: u64,
+    /// Bytes of messages that we fetched and keep, for nobody has asked for them.
+    kept: usize,
 }
 
 impl Copies {
@@ -348,6 +359,12 @@ impl Copies {
         self.target = target;
     }
 
+    /// Whether the kernel can be asked for the peer's memory, and the peer has not answered that this is of no use.
+    #[inline]
+    pub fn can_ask_kernel(&self) -> bool {
+        self.target.is_some() && !self.no_offers
+    }
+
     /// Whether the peer has answered that offers are of no use.
     pub fn is_refused(&self) -> bool {
         self.no_offers
@@ -446,6 +463,7 @@ impl Copies {
         self.notes.clear();
         self.inviting = Inviting::default();
         self.loans = Loans::default();
+        self.kept = 0;
         out
     }
 }
@@ -458,7 +476,7 @@ impl Protocol for Single {
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
         let copies = &mut *wire.copies;
         let lent = msg.lent != 0;
-        let can_offer = if lent { !copies.no_loans } else { copies.target.is_some() && !copies.no_offers };
+        let can_offer = if lent { !copies.no_loans } else { copies.can_ask_kernel() };
         if !can_offer || !msg.bytes.is_empty() || !wire.link.can_receive() {
             return Err(Refused::Unable);
         }
@@ -466,12 +484,21 @@ impl Protocol for Single {
         let id = wire.streams.next_id();
         let bytes = emit_pieces(&pieces);
         let taken = copies.take_up(wire.link, msg);
+        let tells = msg.guess.is_some_and(|guess| guess.tells);
         let draft = Draft {
             kind: Kind::Offer,
-            flags: flags_of(msg.tagged, msg.data.is_some()) | if msg.timed { flag::TIMED } else { 0 },
+            flags: flags_of(msg.tagged, msg.data.is_some()) | if tells { flag::TIMED } else { 0 },
             tag: msg.tag,
             data: msg.data.unwrap_or(0),
-            body: Offer { total: msg.len as u64, id, lent: msg.lent, invited: taken.is_some() }.emit(),
+            body: Offer {
+                total: msg.len as u64,
+                id,
+                lent: msg.lent,
+                invited: taken.is_some(),
+                // Without the guess it would have been a record.
+                kept: msg.guess.is_some(),
+            }
+            .emit(),
             iov: &[],
             skip: 0,
             len: bytes.len(),
@@ -483,7 +510,8 @@ impl Protocol for Single {
             }
             return Err(why.into());
         }
-        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, part: None });
+        let same = msg.guess.map(|guess| guess.same);
+        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, same, part: None });
         if let Some(taken) = taken {
             copies.write_invited(wire.link, &taken, msg.iov, msg.len);
         }
@@ -491,13 +519,13 @@ impl Protocol for Single {
     }
 
     fn announced(wire: &mut Wire<'_>, header: &Header) -> Result<Announced<Said>, Corrupt> {
-        let Offer { total, id, lent, invited } = Offer::parse(wire.link.body()).map_err(|_| Corrupt)?;
+        let Offer { total, id, lent, invited, kept } = Offer::parse(wire.link.body()).map_err(|_| Corrupt)?;
         let total = usize::try_from(total).map_err(|_| Corrupt)?;
         let mut words = [0; 2 * MAX_PIECES];
         let count = wire.link.payload_words(header, &mut words);
         Ok(Announced {
             env: envelope_of(header, total),
-            body: Said { id, lent, words, count, timed: header.flags & flag::TIMED != 0, invited },
+            body: Said { id, lent, words, count, timed: header.flags & flag::TIMED != 0, kept, invited },
         })
     }
 
@@ -524,8 +552,24 @@ impl Protocol for Single {
         if said.body.invited || wire.streams.knows(said.body.id) {
             return Err(Corrupt);
         }
+        if said.body.kept
+            && let Some(bytes) = wire.copies.fetch_to_keep(wire.link, said, wire.pool)?
+        {
+            return Ok(Held::Fetched(bytes));
+        }
         Ok(Held::Offer(wire.copies.open(said, State::Held)?))
     }
+}
+
+pub(super) fn deliver_kept(wire: &mut Wire<'_>, bytes: Vec<u8>, env: Envelope, req: RecvReq) -> Delivery {
+    let received = place_held(&bytes, env, req);
+    discard_kept(wire, bytes);
+    Delivery::Done(received)
+}
+
+pub(super) fn discard_kept(wire: &mut Wire<'_>, bytes: Vec<u8>) {
+    wire.copies.kept = wire.copies.kept.saturating_sub(bytes.len());
+    wire.pool.give(bytes);
 }
 
 pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delivery {

@@ -19,6 +19,8 @@ pub(super) struct Offered {
     pub req: SendReq,
     /// The receiver can map the memory that it lies in.
     pub lent: bool,
+    /// Of a message that was guessed to be in the receiver's cache: as in [`Guess`](crate::request::Guess).
+    pub same: Option<bool>,
     pub part: Option<Part>,
 }
 
@@ -43,16 +45,20 @@ pub struct Finished {
     pub req: SendReq,
     /// Its bytes, if it was offered in memory that the receiver turned out to be unable to map.
     pub unmapped: Option<usize>,
-    /// What it told of how it was copied.
+    /// What became of a guess.
     pub told: Option<Told>,
 }
 
-/// What a receiver tells of a copy out of lent memory, if it is asked.
+/// What became of a message that was guessed to be in the receiver's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Bytes of the message.
     pub len: usize,
-    /// Nanoseconds that the copy took.
+    /// The receiver had mapped it; else the kernel copied.
+    pub lent: bool,
+    /// As in [`Guess`](crate::request::Guess).
+    pub same: bool,
+    /// Nanoseconds that the copy took; 0: that was not told.
     pub ns: u64,
 }
 
@@ -138,22 +144,22 @@ impl Copies {
     /// The receiver has all it wants: the send is complete.
     pub fn on_fin(&mut self, header: &Header) -> Result<Finished, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Offered { total, req, lent, .. } = self.tx.remove(&id).ok_or(Corrupt)?;
+        let Offered { total, req, lent, same, .. } = self.tx.remove(&id).ok_or(Corrupt)?;
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
-        // Only of what it found in mapped memory.
-        let told = (lent && unmapped.is_none() && header.data != 0).then_some(Told { len: total, ns: header.data });
+        // Of memory that it could not map nothing is guessed any more.
+        let told = same.filter(|_| unmapped.is_none()).map(|same| Told { len: total, lent, same, ns: header.data });
         Ok(Finished { req, unmapped, told })
     }
 
     /// The receiver wants a message as a stream: `None` if this is not one of those offered.
     pub fn on_cts(&mut self, header: &Header) -> Result<Option<Returned>, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Some(Offered { iov, total, req, lent, .. }) = self.tx.remove(&id) else { return Ok(None) };
+        let Some(Offered { iov, total, req, lent, same, .. }) = self.tx.remove(&id) else { return Ok(None) };
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
         // Had the receiver mapped what was lent, it would not have come back.
         self.no_loans |= lent;
         self.no_offers |= header.flags & flag::FORBIDDEN != 0;
-        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, req })) }
+        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, guessed: same.is_some(), req })) }
     }
 }

@@ -540,6 +540,11 @@ impl Link {
         }
     }
 
+    /// Bytes that the peer may leave here without a receive.
+    pub fn window(&self) -> usize {
+        usize::try_from(self.window).unwrap_or(usize::MAX)
+    }
+
     /// The peer used `bytes` of its window here. An error if it had no right to.
     pub fn take(&mut self, bytes: usize) -> Result<(), Corrupt> {
         self.taken += bytes as u64;

@@ -290,7 +290,7 @@ fn too_late() {
 #[test]
 fn a_sender_that_nobody_invited() {
     let offer = |b: &Side, total: usize| {
-        let body = Offer { total: total as u64, id: 9, lent: 1, invited: true }.emit();
+        let body = Offer { total: total as u64, id: 9, lent: 1, invited: true, kept: false }.emit();
         (b.link.heard(), body)
     };
     for (what, invites, posted, total) in [

@@ -11,7 +11,7 @@ fn lies_about_lent_memory() {
         lend(&mut a, &mut b, how);
         let base = a.arena.memory.as_user(0, 0).address() as u64;
         let bytes = emit_pieces(&[remote::Piece { addr: base.wrapping_add(addr), len }]);
-        let body = Offer { total: 5000, id: 1, lent: 1, invited: false }.emit();
+        let body = Offer { total: 5000, id: 1, lent: 1, invited: false, kept: false }.emit();
         let draft = Draft {
             kind: Kind::Offer,
             flags: flag::TAGGED,
@@ -177,7 +177,7 @@ fn an_offer_of_an_id_that_is_taken() {
         lend(&mut a, &mut b, Lent::ToRead);
         let iov = [a.arena.memory.as_user(0, 5000)];
         let bytes = emit_pieces(&pieces_of(&iov).expect("one"));
-        let body = Offer { total: 5000, id: 1, lent: 1, invited: false }.emit();
+        let body = Offer { total: 5000, id: 1, lent: 1, invited: false, kept: false }.emit();
         let mut to = [0; 5000];
         b.posted = vec![None, waits.then(|| want(1, &[of_slice(&mut to)]))];
         for tag in 0..2 {

@@ -1,10 +1,11 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us. Here is that every message arrives, whatever happens;
-//! beside it who copies what, what is offered, who is asked who he is, who is not there any more, what the helper thread does, receives that invite, and lies.
+//! beside it who copies what, what is offered, what is kept, who is asked who he is, who is not there any more, what the helper thread does, receives that invite, and lies.
 
 mod copier;
 mod gone;
 mod identity;
 mod invited;
+mod kept;
 mod lies;
 mod offers;
 mod sharing;
@@ -15,9 +16,9 @@ use crate::mem::pool::Pool;
 use crate::mem::remote;
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserSeg, gather_into, of_slice, scatter_bytes, total_len};
-use crate::protocol::Streams;
+use crate::protocol::{self, Streams};
 use crate::region::table::Table;
-use crate::request::Special;
+use crate::request::{Guess, Special};
 use crate::shm::segment;
 use crate::transport::Anchor;
 use crate::types::{CompFlags, Level, UserCtx};
@@ -37,9 +38,9 @@ struct Side {
     pool: Pool,
     sent: Vec<usize>,
     /// Bytes of which the other side told how it copied them, for each of those.
-    told: Vec<Option<usize>>,
+    told: Vec<Option<Told>>,
     received: Vec<Received>,
-    held: Vec<(u32, Envelope)>,
+    held: Vec<(Held, Envelope)>,
     /// Bytes that this side copied.
     moved: u64,
     /// Receives by tag, for messages that are expected.
@@ -127,7 +128,7 @@ fn lend(from: &mut Side, to: &mut Side, how: Lent) {
 }
 
 fn message(tag: usize, iov: &[UserSeg]) -> Message<'_> {
-    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, timed: false }
+    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, guess: None }
 }
 
 impl Side {
@@ -166,8 +167,8 @@ impl Side {
                         Placed::Part(_) => panic!("not a stream"),
                     },
                     None => {
-                        let Held::Offer(id) = Single::hold(&mut self.wire(), &header, &said)? else { return Err(Corrupt) };
-                        self.held.push((id, said.env));
+                        let held = Single::hold(&mut self.wire(), &header, &said)?;
+                        self.held.push((held, said.env));
                     }
                 }
             }
@@ -175,7 +176,7 @@ impl Side {
             Kind::Fin => {
                 let Finished { req, told, .. } = self.copies.on_fin(&header)?;
                 self.sent.push(req.ctx.0);
-                self.told.push(told.map(|told| told.len));
+                self.told.push(told);
             }
             Kind::Done => {
                 let mut ended = Ended::default();
@@ -204,8 +205,8 @@ impl Side {
     /// A receive for a message that came before it.
     fn receive_held(&mut self, tag: usize, req: RecvReq) -> Option<RecvReq> {
         let Some(at) = self.held.iter().position(|(_, env)| env.tag == tag as u64) else { return Some(req) };
-        let (id, _) = self.held.remove(at);
-        if let Delivery::Done(received) = deliver_held(&mut self.wire(), id, req) {
+        let (held, env) = self.held.remove(at);
+        if let Delivery::Done(received) = protocol::deliver_held(&mut self.wire(), held, env, req) {
             self.received.push(received);
         }
         None
@@ -299,17 +300,15 @@ struct Plan {
     early: bool,
     /// Whether the buffers are in the sides' arenas.
     arenas: (bool, bool),
+    guess: Option<Guess>,
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
     let len = prop_oneof![1usize..5000, 1usize..300_000];
-    let more = (any::<bool>(), any::<(bool, bool)>());
-    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(|(len, cap, whole, a, b, (early, arenas))| Plan {
-        len,
-        cap: if whole { len } else { cap },
-        pieces: (a, b),
-        early,
-        arenas,
+    let guess = proptest::option::of(any::<bool>().prop_map(|tells| Guess { same: true, tells }));
+    let more = (any::<bool>(), any::<(bool, bool)>(), guess);
+    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(|(len, cap, whole, a, b, (early, arenas, guess))| {
+        Plan { len, cap: if whole { len } else { cap }, pieces: (a, b), early, arenas, guess }
     })
 }
 
@@ -352,7 +351,7 @@ proptest! {
         for (i, (p, from)) in plans.iter().zip(&from).enumerate() {
             let iov = cut(from.whole, p.pieces.0);
             let lent = if a.copies.takes_loans() { a.arena.lend(&iov, false) } else { 0 };
-            let started = Single::start(&mut a.wire(), &Message { lent, ..message(i, &iov) }, &req(i));
+            let started = Single::start(&mut a.wire(), &Message { lent, guess: p.guess, ..message(i, &iov) }, &req(i));
             if lent == 0 && matches!(ab, Reach::Unseen | Reach::Off) {
                 // It offers nothing, since it could not help; streams have tests of their own.
                 prop_assert_eq!(started, Err(Refused::Unable));
@@ -399,6 +398,7 @@ proptest! {
         prop_assert!(b.moved == 0 || ba == Reach::Everything || matches!(lent_a, Lent::ToRead | Lent::ToWrite), "{:?} read", ba);
         let unmapped = lent_a == Lent::Unmapped && plans.iter().any(|p| p.arenas.0);
         prop_assert_eq!(a.copies.takes_loans(), !unmapped, "what could not be mapped is told");
+        prop_assert!(b.copies.kept == 0 && b.held.is_empty(), "{} bytes are kept", b.copies.kept);
         prop_assert!(a.copies.tx.is_empty() && b.copies.rx.is_empty() && !a.streams.has_work() && !b.streams.has_work());
     }
 }

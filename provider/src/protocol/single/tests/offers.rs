@@ -51,8 +51,8 @@ fn what_is_thrown_away_ends_for_its_sender() {
     let iov = [a.arena.memory.as_user(0, 5000)];
     start(&mut a, 0, &iov, 1).expect("offered");
     assert!(b.drain().expect("sound"));
-    let (id, _) = b.held.remove(0);
-    discard_held(&mut b.wire(), id);
+    let (held, _) = b.held.remove(0);
+    protocol::discard_held(&mut b.wire(), held);
     b.push();
     assert!(a.drain().expect("sound") && a.sent == [0] && a.copies.takes_loans());
 }
@@ -119,13 +119,14 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
 
 #[test]
 fn who_is_asked_tells_how_long_a_copy_took() {
-    let told = |how, timed, share_min, posted: bool| {
+    let told = |how, guess: Option<bool>, share_min, posted: bool| {
+        let guess = guess.map(|tells| Guess { same: true, tells });
         let (mut a, mut b) = sides(share_min);
         b.copies.set_clock(Clock::machine(), Default::default());
         lend(&mut a, &mut b, how);
         let (iov, mut to) = ([a.arena.memory.as_user(0, 40_000)], vec![0; 40_000]);
         b.posted.push(posted.then(|| want(0, &[of_slice(&mut to)])));
-        Single::start(&mut a.wire(), &Message { lent: 1, timed, ..message(0, &iov) }, &req(0)).expect("offered");
+        Single::start(&mut a.wire(), &Message { lent: 1, guess, ..message(0, &iov) }, &req(0)).expect("offered");
         let mut late = (!posted).then(|| want(0, &[of_slice(&mut to)]));
         while a.sent.is_empty() {
             while b.drain().expect("sound") {}
@@ -134,10 +135,15 @@ fn who_is_asked_tells_how_long_a_copy_took() {
             while a.drain().expect("sound") {}
             a.push();
         }
-        a.told[0]
+        let told = a.told[0];
+        assert!(told.is_none_or(|told| (told.len, told.lent, told.same) == (40_000, true, true)), "{told:?}");
+        told.map(|told| told.ns)
     };
-    assert_eq!(told(Lent::ToRead, true, usize::MAX, true), Some(40_000));
-    assert_eq!(told(Lent::ToRead, false, usize::MAX, true), None, "nobody asked");
-    assert_eq!(told(Lent::ToRead, true, usize::MAX, false), None, "nobody looked at the clock");
-    assert_eq!(told(Lent::ToWrite, true, 1, true), Some(40_000), "both copied, so it took long");
+    for posted in [true, false] {
+        let ns = told(Lent::ToRead, Some(true), usize::MAX, posted).expect("guessed");
+        assert!((1..1_000_000_000).contains(&ns), "{ns}");
+        assert_eq!(told(Lent::ToRead, Some(false), usize::MAX, posted), Some(0), "nobody asked");
+        assert_eq!(told(Lent::ToRead, None, usize::MAX, posted), None, "nothing was guessed");
+    }
+    assert_eq!(told(Lent::ToWrite, Some(true), 1, true), Some(u64::MAX), "both copied, so it took long");
 }
