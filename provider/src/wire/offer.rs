@@ -25,7 +25,12 @@ pub fn pieces_of(iov: &[UserSeg]) -> Option<Pieces> {
 
 /// Pieces as payload.
 pub fn emit_pieces(pieces: &[Piece]) -> SmallVec<[u8; MAX_PIECES * 16]> {
-    pieces.iter().flat_map(|p| [p.addr, p.len as u64]).flat_map(u64::to_le_bytes).collect()
+    let mut bytes = SmallVec::new();
+    for Piece { addr, len } in pieces {
+        bytes.extend_from_slice(&addr.to_le_bytes());
+        bytes.extend_from_slice(&(*len as u64).to_le_bytes());
+    }
+    bytes
 }
 
 /// Validates the words of a payload: pieces that hold `bytes` bytes or more. Their addresses may be anything: the kernel checks them.

@@ -58,7 +58,7 @@ use pace::Pace;
 pub use pace::Worth;
 use receiver::{Coming, State};
 use rustc_hash::FxHashMap;
-use sender::Offered;
+use sender::{Offered, Part};
 pub use sender::{Finished, Told};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -209,8 +209,8 @@ pub struct Copies {
     /// The record that is being looked at was written after this time, so the peer lived; 0: it is not known.
     since: u64,
     tx: FxHashMap<u32, Offered>,
-    /// Messages of ours whose copying is shared, in the order of their numbers.
-    parts: VecDeque<u32>,
+    /// Our parts of messages of ours whose copying is shared, in the order of their numbers.
+    parts: VecDeque<(u32, Part)>,
     /// The number of the last one.
     accepted: u64,
     rx: FxHashMap<u32, Coming>,
@@ -273,10 +273,14 @@ impl Copies {
         self.since = since;
     }
 
+    /// Whether the table lets both copy so many bytes.
+    fn may_be_shared(&self, bytes: usize, mapped: bool) -> bool {
+        self.share_borders[usize::from(mapped)].iter().filter(|from| bytes >= **from).count() % 2 == 1
+    }
+
     fn is_shared(&mut self, bytes: usize, mapped: bool) -> bool {
-        let borders = &self.share_borders[usize::from(mapped)];
         let beside = !self.tx.is_empty();
-        borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
+        self.may_be_shared(bytes, mapped)
             && match self.sharing {
                 Sharing::Never => false,
                 Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped, beside),
@@ -511,7 +515,7 @@ impl Protocol for Single {
             return Err(why.into());
         }
         let same = msg.guess.map(|guess| guess.same);
-        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, same, part: None });
+        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, same, shared: false });
         if let Some(taken) = taken {
             copies.write_invited(wire.link, &taken, msg.iov, msg.len);
         }

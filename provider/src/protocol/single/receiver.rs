@@ -114,12 +114,14 @@ impl Copies {
             (None, None) => return Ok(false),
         };
         let engine = means.engine();
-        let begun = self.clock.as_ref().filter(|_| wanted >= TELLING || body.timed).map(Clock::now);
+        // Of one that is never shared nobody asks for the pace.
+        let telling = wanted >= TELLING && self.may_be_shared(wanted, mapped);
+        let begun = self.clock.as_ref().filter(|_| telling || body.timed).map(Clock::now);
         if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
             return Ok(false);
         }
         let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
-        if wanted >= TELLING {
+        if telling {
             self.pace.saw(wanted, ns, mapped, false);
         }
         let unmapped = body.lent != 0 && !mapped;

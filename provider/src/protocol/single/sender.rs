@@ -21,7 +21,8 @@ pub(super) struct Offered {
     pub lent: bool,
     /// Of a message that was guessed to be in the receiver's cache: as in [`Guess`](crate::request::Guess).
     pub same: Option<bool>,
-    pub part: Option<Part>,
+    /// The receiver has shared it out: there is a part for us.
+    pub shared: bool,
 }
 
 /// The sender's share of a message.
@@ -90,12 +91,9 @@ impl Part {
 impl Copies {
     /// Takes the next chunk of the oldest message that is shared. Returns the bytes copied.
     pub(super) fn copy_back(&mut self, link: &Link) -> usize {
-        let Some(&id) = self.parts.front() else { return 0 };
-        let Some(Offered { iov, part: Some(part), .. }) = self.tx.get_mut(&id) else {
-            // The receiver has done all of it.
-            self.parts.pop_front();
-            return 0;
-        };
+        let Some((id, part)) = self.parts.front_mut() else { return 0 };
+        let id = *id;
+        let Some(Offered { iov, .. }) = self.tx.get(&id) else { return 0 };
         part.known |= is_fresh(self.clock.as_ref(), part.since);
         let done = part.share.claimed();
         match part.write(link, self.target.filter(|_| !self.no_write), iov) {
@@ -115,11 +113,11 @@ impl Copies {
     /// The receiver shares out a message.
     pub fn on_accept(&mut self, link: &Link, header: &Header) -> Result<(), Corrupt> {
         let Named { id, lent } = Named::of(header.tag);
-        let offered = self.tx.get_mut(&id).ok_or(Corrupt)?;
+        let Offered { total, shared, .. } = self.tx.get_mut(&id).ok_or(Corrupt)?;
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
         let [number, chunk] = link.body();
         let chunk = usize::try_from(chunk).map_err(|_| Corrupt)?;
-        if offered.part.is_some() || wanted == 0 || wanted > offered.total || chunk < PAGE {
+        if *shared || wanted == 0 || wanted > *total || chunk < PAGE {
             return Err(Corrupt);
         }
         let chunks = u32::try_from(wanted.div_ceil(chunk)).map_err(|_| Corrupt)?;
@@ -135,16 +133,25 @@ impl Copies {
         }
         self.accepted = number;
         let engine = self.engines.of(wanted, loan.is_some());
-        offered.part =
-            Some(Part { share: Share::new(number, chunks), wanted, chunk, to, loan, engine, since: self.since, known: false });
-        self.parts.push_back(id);
+        let share = Share::new(number, chunks);
+        *shared = true;
+        self.parts.push_back((id, Part { share, wanted, chunk, to, loan, engine, since: self.since, known: false }));
         Ok(())
+    }
+
+    /// Takes back a message that was offered: the receiver has done with it.
+    fn take_offered(&mut self, id: u32) -> Option<Offered> {
+        let offered = self.tx.remove(&id)?;
+        if offered.shared {
+            self.parts.retain(|(part, _)| *part != id);
+        }
+        Some(offered)
     }
 
     /// The receiver has all it wants: the send is complete.
     pub fn on_fin(&mut self, header: &Header) -> Result<Finished, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Offered { total, req, lent, same, .. } = self.tx.remove(&id).ok_or(Corrupt)?;
+        let Offered { total, req, lent, same, .. } = self.take_offered(id).ok_or(Corrupt)?;
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
         // Of memory that it could not map nothing is guessed any more.
@@ -155,7 +162,7 @@ impl Copies {
     /// The receiver wants a message as a stream: `None` if this is not one of those offered.
     pub fn on_cts(&mut self, header: &Header) -> Result<Option<Returned>, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Some(Offered { iov, total, req, lent, same, .. }) = self.tx.remove(&id) else { return Ok(None) };
+        let Some(Offered { iov, total, req, lent, same, .. }) = self.take_offered(id) else { return Ok(None) };
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
         // Had the receiver mapped what was lent, it would not have come back.
         self.no_loans |= lent;
