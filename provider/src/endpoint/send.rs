@@ -243,9 +243,7 @@ fn again(plain: Pick, crowded: bool, peer: &mut Peer, iov: &[UserSeg]) -> Way {
         return way;
     }
     match peer.habits.turn_again(one) {
-        Turn::Once(guess) => {
-            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, guess: Some(guess), ..way }
-        }
+        Turn::Once(guess) => Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, guess: Some(guess), ..way },
         Turn::Ring => way,
     }
 }
@@ -334,16 +332,8 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
-        let mut msg = Message {
-            tagged: args.tagged,
-            tag: args.tag,
-            data: args.data,
-            iov: args.iov,
-            bytes: &[],
-            len,
-            lent: 0,
-            guess: None,
-        };
+        let mut msg =
+            Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len, lent: 0, guess: None };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
         if !peer.backlog.is_empty() {
@@ -439,7 +429,7 @@ impl Endpoint {
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
                 let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
-            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+                let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
                 let way = or_once(pick, table, lends, peer, (msg.iov, msg.len));
                 (pick, msg.lent, msg.guess) = (way.pick, way.lent, way.guess);
             }

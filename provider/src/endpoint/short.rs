@@ -5,9 +5,9 @@
 //! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
 
 use super::arrive::{BUDGET, tell_acknowledged};
+use super::crowd::Yields;
 use super::peers::Landing;
 use super::recv::Wanted;
-use super::crowd::Yields;
 use super::send::{Lends, SendArgs, Way, level, or_once};
 use super::{Endpoint, Out, table};
 use crate::mem::atomic::Ordering;

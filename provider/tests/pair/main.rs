@@ -4,6 +4,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `messages.rs` | every size at every level of completion, to others and to oneself; a peer that closes |
+//! | `again.rs` | messages whose buffer looks as it did last time |
 //! | `matching.rs` | who gets which message: tags, sources, peeks, claims, cancelled receives |
 //! | `buffers.rs` | where the bytes go: short buffers, multi-receive buffers, lists of segments, inject calls |
 //! | `cells.rs` | long messages that answer each other over open rings |
@@ -11,6 +12,7 @@
 //! | `memory.rs` | bytes that this process has allocated |
 //! | `silent.rs` | receives that name a peer of which nothing was heard yet |
 
+mod again;
 mod buffers;
 mod cells;
 #[path = "../common/mod.rs"]

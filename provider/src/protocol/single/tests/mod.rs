@@ -307,9 +307,16 @@ fn plan() -> impl Strategy<Value = Plan> {
     let len = prop_oneof![1usize..5000, 1usize..300_000];
     let guess = proptest::option::of(any::<bool>().prop_map(|tells| Guess { same: true, tells }));
     let more = (any::<bool>(), any::<(bool, bool)>(), guess);
-    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(|(len, cap, whole, a, b, (early, arenas, guess))| {
-        Plan { len, cap: if whole { len } else { cap }, pieces: (a, b), early, arenas, guess }
-    })
+    (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(
+        |(len, cap, whole, a, b, (early, arenas, guess))| Plan {
+            len,
+            cap: if whole { len } else { cap },
+            pieces: (a, b),
+            early,
+            arenas,
+            guess,
+        },
+    )
 }
 
 proptest! {
