@@ -10,6 +10,7 @@ use rustmx::select::{Origin, Selection, Tuned, record_max};
 use rustmx::types::MAX_MSG;
 use serde::Serialize;
 use std::fmt;
+use std::ops::Range;
 
 /// A row of the select table.
 #[derive(Serialize)]
@@ -118,10 +119,11 @@ pub(crate) struct Table {
     table: Vec<Row>,
     both_copy: [Shares; 2],
     by_habit: Option<Habit>,
+    again: Option<Habit>,
     one_sided: Vec<Deed>,
 }
 
-/// Sizes in lent memory that go through the ring to peers which do not find them in their own caches.
+/// Sizes of which habits decide: in lent memory they go through the ring to peers which do not find them in their own caches; in other memory they are the kernel's to peers which do.
 #[derive(Serialize)]
 pub(crate) struct Habit {
     from: usize,
@@ -151,10 +153,10 @@ pub(crate) fn table(config: &Config, tuned: Option<Tuned>) -> Table {
     };
     let shares = |i: usize, how| Shares { how, ns: worth.ns[i], by: worth.by[i].name(), corrected: !worth.fixed[i] };
     let both_copy = [shares(0, "by the kernel"), shares(1, "out of lent memory")];
-    let by_habit = Some(selection.by_habit()).filter(|sizes| !sizes.is_empty());
-    let by_habit = by_habit.map(|sizes| Habit { from: sizes.start, to: sizes.end - 1 });
+    let habit = |sizes: Range<usize>| (!sizes.is_empty()).then(|| Habit { from: sizes.start, to: sizes.end - 1 });
+    let (by_habit, again) = (habit(selection.by_habit()), habit(selection.again()));
     let one_sided = deeds(&selection, PeerClass::SameHost, tuned.map(|tuned| tuned.model), config);
-    Table { table: selection.rows().iter().map(row).collect(), both_copy, by_habit, one_sided }
+    Table { table: selection.rows().iter().map(row).collect(), both_copy, by_habit, again, one_sided }
 }
 
 fn costs(row: &rustmx::select::Row, tuned: Tuned, worth: [u64; 2]) -> Vec<Cost> {
@@ -199,6 +201,13 @@ impl fmt::Display for Table {
         if let Some(Habit { from, to }) = self.by_habit {
             let what = format!(
                 "lent memory of {from} to {to} bytes goes through the ring to peers that do not find it in their own caches"
+            );
+            writeln!(out, "{:30} {what}", "")?;
+        }
+        if let Some(Habit { from, to }) = self.again {
+            let what = format!(
+                "other memory of {from} to {to} bytes that looks as it did when it was last sent is left to the kernel, for peers that find it in their own \
+                 caches"
             );
             writeln!(out, "{:30} {what}", "")?;
         }

@@ -43,27 +43,38 @@ pub(crate) struct Found {
 type Tried = (&'static Param, &'static [&'static str]);
 
 /// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, asking for
-/// them ahead of those of middle length, how they are copied of these and of the fragments of long ones, whose length is tried at last.
-const STAGES: [Stage; 4] = [
+/// them ahead of those of middle length, how they are copied of these and of the fragments of long ones, whose length is tried then. At last, from when on the kernel is quicker for what the
+/// receiver has in its cache.
+const STAGES: [Stage; 5] = [
     Stage {
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
+        wanted: by_ring,
     },
     Stage {
         values: &[("record_copy", &["memcpy", "ahead", "vectors", "abreast"])],
         sizes: &[4 << 10, 16 << 10, 64 << 10, 128 << 10],
+        wanted: by_ring,
     },
     Stage {
         values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "4", "8"])],
         sizes: &[8 << 10, 16 << 10, 32 << 10],
+        wanted: by_ring,
     },
-    Stage { values: &[("fragment", &["8k", "16k", "32k"])], sizes: &[64 << 10, 256 << 10, 1 << 20] },
+    Stage { values: &[("fragment", &["8k", "16k", "32k"])], sizes: &[64 << 10, 256 << 10, 1 << 20], wanted: by_ring },
+    Stage {
+        values: &[("again_min", &["1024m", "32k", "16k", "12k"])],
+        sizes: &[12 << 10, 16 << 10, 24 << 10, 32 << 10, 48 << 10],
+        wanted: as_chosen,
+    },
 ];
 
 /// Names of parameters with the values to be tried of each, and the sizes of messages.
 struct Stage {
     values: &'static [(&'static str, &'static [&'static str])],
     sizes: &'static [usize],
+    /// By which way each goes.
+    wanted: fn(Lane, Kind, usize) -> bool,
 }
 
 /// By how much a candidate must be better than what is shipped, at least.
@@ -143,7 +154,7 @@ fn combinations(tried: &[Tried], config: &Config, has: Has) -> Vec<Vec<String>> 
 }
 
 /// Messages through the rings, by the ways that can carry them.
-fn wanted(lane: Lane, _kind: Kind, size: usize) -> bool {
+fn by_ring(lane: Lane, _kind: Kind, size: usize) -> bool {
     match lane {
         Lane::Only(Way::Eager) => size <= 32 << 10,
         Lane::Only(Way::Stream) => size > 32 << 10,
@@ -151,9 +162,15 @@ fn wanted(lane: Lane, _kind: Kind, size: usize) -> bool {
     }
 }
 
+/// Messages as the provider sends them.
+fn as_chosen(lane: Lane, _kind: Kind, _size: usize) -> bool {
+    lane == Lane::Chosen
+}
+
 /// The logarithm of the time that messages take, on average over all that is measured: also answered by their like, for who answers in the memory in which the
 /// question came has another time than who only sends.
-fn measured(sizes: &[usize], settings: &[String], config: &Config, read: bool) -> Result<f64, Failure> {
+fn measured(stage: &Stage, settings: &[String], config: &Config, read: bool) -> Result<f64, Failure> {
+    let Stage { sizes, wanted, .. } = *stage;
     let kinds = [State::Reused, State::Fresh].map(|state| Kind { memory: Memory::Private, state }).into();
     let asked = Asked {
         sizes,
@@ -186,7 +203,8 @@ pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Fa
     let rounds = if quick { 4 } else { 8 };
     let mut found = Found { candidates: Vec::new(), best: Vec::new(), all: Vec::new() };
     found.fix(config);
-    for Stage { values, sizes } in STAGES {
+    for stage in &STAGES {
+        let values = stage.values;
         // Of what the user set nothing is to be found out.
         let free = values.iter().filter(|(name, _)| !config.says(name));
         let tried: Vec<Tried> = free.filter_map(|(name, values)| Some((parameter(name)?, *values))).collect();
@@ -209,7 +227,7 @@ pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Fa
                 let mut settings = found.all.clone();
                 settings.retain(|known| !all[i].iter().any(|own| parts(own).map(|p| p.0.name) == parts(known).map(|p| p.0.name)));
                 settings.extend(all[i].iter().cloned());
-                took[i] = measured(sizes, &settings, &now, read)?;
+                took[i] = measured(stage, &settings, &now, read)?;
                 bar.inc(1);
             }
             for (times, ln) in times.iter_mut().zip(&took) {
@@ -300,7 +318,8 @@ mod tests {
                 "FI_RUSTMX_RINGS=taken",
                 "FI_RUSTMX_RECORD_COPY=memcpy",
                 "FI_RUSTMX_ANNOUNCE_MIN=8k",
-                "FI_RUSTMX_ANNOUNCE_PIECES=8"
+                "FI_RUSTMX_ANNOUNCE_PIECES=8",
+                "FI_RUSTMX_AGAIN_MIN=1024m"
             ]
         );
         parameter("rings").expect("known").parse_into(&mut config, "sealed").expect("a word");
@@ -319,7 +338,7 @@ mod tests {
             }
             let kind = Kind { memory: Memory::Private, state: State::Reused };
             for size in stage.sizes {
-                assert_eq!(Lane::all().filter(|lane| wanted(*lane, kind, *size)).count(), 1, "{size}");
+                assert_eq!(Lane::all().filter(|lane| (stage.wanted)(*lane, kind, *size)).count(), 1, "{size}");
             }
         }
         tried.sort_unstable();

@@ -164,7 +164,7 @@ table! {
         /// Whether what is seen of a peer corrects what is known: messages of 4 to 32 KiB in lent memory go through the ring where receivers tell that they do not find them in their own caches (programs that rewrite what they send), others are left to the kernel where receivers do (FI_RUSTMX_AGAIN_MIN), and both copy long ones where that is seen to pay; never: as the table says.
         adapt: Kind::Choice(&["auto", "never"]), 0, 0, 1;
         /// Shortest message, not in lent memory, that the kernel copies although a record would carry it, if its buffer looks as it did when it was last sent to that peer, and the receiver finds it in its own cache (FI_RUSTMX_ADAPT). Up to 64 KiB: more means never.
-        again_min: Kind::Bytes, 16 << 10, 4 << 10, 1 << 30, granite: 12 << 10, zen: 1 << 30;
+        again_min: Kind::Bytes, 1 << 30, 4 << 10, 1 << 30, granite: 12 << 10;
         /// Nanoseconds for a KiB that a receiver's copy takes at most if it finds the source in its own cache (FI_RUSTMX_ADAPT).
         cached_pace: Kind::Count, 130, 0, 1_000_000, granite: 60, zen: 6, zen4: 20;
         /// Whether peers may map the long blocks of the preloaded heap (librustmx_heap.so), and sealed memfds that the program maps: auto lets them read what is sent to them and write what they send; read: only read.

@@ -195,6 +195,7 @@ fn class(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::processor::Processor;
     use crate::mem::user::of_slice;
     use crate::select::{Config, Selection};
     use proptest::prelude::*;
@@ -207,7 +208,6 @@ mod tests {
 
     #[test]
     fn where_a_source_was_is_told_by_the_time() {
-        use crate::config::processor::Processor;
         // As measured: reused and rewritten. At a bad time all takes twice as long where copies are as slow as that.
         let intel = [(4096, 150, 1_060), (8192, 320, 1_500), (16384, 700, 2_600)];
         let amd = [(4096, 70, 90), (8192, 80, 131), (16384, 125, 215)];
@@ -378,25 +378,26 @@ mod tests {
     #[test]
     fn what_goes_through_the_ring_may_be_the_kernels() {
         let sizes = |set: fn(&mut Config)| {
-            let mut config = Config::default();
+            let mut config = Config::on(Processor::Granite);
             set(&mut config);
             Selection::new(&config, 60 << 10).again()
         };
-        let default = Config::default();
-        assert_eq!(sizes(|_| ()), default.again_min as usize..default.syscall_min as usize);
-        assert_eq!(sizes(|c| c.again_min = 5000), 5000..default.syscall_min as usize);
+        let shipped = Config::on(Processor::Granite);
+        assert_eq!(sizes(|_| ()), shipped.again_min as usize..shipped.syscall_min as usize);
+        assert_eq!(sizes(|c| c.again_min = 5000), 5000..shipped.syscall_min as usize);
+        assert!(Selection::new(&Config::default(), 60 << 10).again().is_empty(), "where it was not measured");
         for none in [
             sizes(|c| c.adapt = 1),
             sizes(|c| c.cma = 1),
             sizes(|c| c.again_min = 1 << 20),
             sizes(|c| c.syscall_min = 8 << 10),
             sizes(|c| c.protocol = crate::config::force::Forced::parse("stream").0),
-            Selection::for_network(&default, None).again(),
+            Selection::for_network(&shipped, None).again(),
         ] {
             assert!(none.is_empty(), "{none:?}");
         }
         // Where the kernel begins late, what is kept for nobody is still short.
-        let zen3 = Config { again_min: 16 << 10, ..Config::on(crate::config::processor::Processor::Zen3) };
+        let zen3 = Config { again_min: 16 << 10, ..Config::on(Processor::Zen3) };
         assert_eq!(Selection::new(&zen3, 60 << 10).again(), 16 << 10..LONGEST_KEPT + 1);
     }
 

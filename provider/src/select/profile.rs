@@ -28,8 +28,9 @@ pub const MOST_LINKS: usize = 8;
 const THAT_MATTER: [&str; 8] =
     ["ring_size", "fragment", "fetch_ahead", "rings", "record_copy", "announce_min", "announce_pieces", "cma"];
 
-/// Of these, those of which `rustmx tune` finds out the best value.
-pub const MEASURED: [&str; 6] = ["rings", "fetch_ahead", "record_copy", "announce_min", "announce_pieces", "fragment"];
+/// Those of which `rustmx tune` finds out the best value.
+pub const MEASURED: [&str; 7] =
+    ["rings", "fetch_ahead", "record_copy", "announce_min", "announce_pieces", "fragment", "again_min"];
 
 /// What measured times depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
