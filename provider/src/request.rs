@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::mem::user::{UserIov, UserSeg, total_len};
-use crate::types::{CntrId, CompFlags, Level, UserCtx};
+use crate::types::{CntrId, CompFlags, Level, Presumed, UserCtx};
 use crate::wire::order::Order;
 use std::num::NonZeroU32;
 
@@ -24,16 +24,7 @@ pub struct Message<'a> {
     /// The number of the memory in which all of it lies, if that was lent to the peer; else 0.
     pub lent: u32,
     /// It is copied once because the receiver is taken to have it in its cache.
-    pub guess: Option<Guess>,
-}
-
-/// Of a message that goes by one copy because such ones were found in the receiver's cache (`select/habit.rs`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guess {
-    /// Its buffer looks as it did when it was last sent to this peer.
-    pub same: bool,
-    /// The receiver is asked how long its copy takes.
-    pub tells: bool,
+    pub presumed: Option<Presumed>,
 }
 
 /// What a finished send needs for its completion.

@@ -312,6 +312,15 @@ impl ProtoId {
     }
 }
 
+/// Of a message that goes by one copy because it is presumed to be in the receiver's cache, as such ones were (`select/habit.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presumed {
+    /// Its buffer looks as it did when it was last sent to this peer.
+    pub same: bool,
+    /// The receiver is asked how long its copy takes.
+    pub tells: bool,
+}
+
 /// Longest message of the inject calls: what an inline record holds.
 pub const INJECT_MAX: usize = 232;
 /// Segments that one call may name.

@@ -242,9 +242,9 @@ impl Desk<'_> {
                 }
             }
             Kind::Cts => match peer.copies.on_cts(&header)? {
-                Some(Returned { iov, total, wanted, lent, guessed, req }) => {
+                Some(Returned { iov, total, wanted, lent, presumed, req }) => {
                     let why = if header.flags & flag::FORBIDDEN != 0 { Back::Forbidden } else { Back::Unreachable };
-                    peer.tally.came_back(total, lent, guessed, why);
+                    peer.tally.came_back(total, lent, presumed, why);
                     peer.streams.start_asked(header.tag as u32, iov, total, wanted, req);
                 }
                 None => {

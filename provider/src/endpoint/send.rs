@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
 use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
-use crate::request::{Aside, Guess, Message, SendReq, Special};
+use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::engines::help_from;
 use crate::select::habit::Turn;
 use crate::select::{Pick, Selection};
 use crate::transport::Door;
 use crate::transport::link::Corrupt;
-use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, ProtoId, UserCtx};
+use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, Presumed, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
 
 /// One send, as the API passes it.
@@ -101,7 +101,7 @@ impl Waiting {
 
     fn message(&self) -> Message<'_> {
         let Waiting { tagged, tag, data, len, .. } = *self;
-        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, guess: None }
+        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, presumed: None }
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) struct Way {
     pub pick: Pick,
     /// As in [`Message`].
     pub lent: u32,
-    guess: Option<Guess>,
+    presumed: Option<Presumed>,
 }
 
 /// What an endpoint lends with.
@@ -199,7 +199,7 @@ pub(super) fn or_once(
     match selection.choose_lent(len) {
         Some(lent) => if_lent(lent, pick, selection, lends, peer, (iov, len)),
         None if selection.again().contains(&len) => again(pick, lends.crowded, peer, iov),
-        None => Way { pick, lent: 0, guess: None },
+        None => Way { pick, lent: 0, presumed: None },
     }
 }
 
@@ -218,17 +218,17 @@ fn if_lent(
     if lent == 0 {
         return match selection.again().contains(&len) {
             true => again(plain, crowded, peer, iov),
-            false => Way { pick: plain, lent, guess: None },
+            false => Way { pick: plain, lent, presumed: None },
         };
     }
     if !selection.by_habit().contains(&len) {
-        return Way { pick, lent, guess: None };
+        return Way { pick, lent, presumed: None };
     }
     match peer.habits.turn_lent(iov, len) {
-        Turn::Once(guess) => Way { pick, lent, guess: Some(guess) },
+        Turn::Once(presumed) => Way { pick, lent, presumed: Some(presumed) },
         Turn::Ring => {
             peer.tally.note_unlent(Some(Unlent::Rewritten));
-            Way { pick: plain, lent: 0, guess: None }
+            Way { pick: plain, lent: 0, presumed: None }
         }
     }
 }
@@ -236,14 +236,16 @@ fn if_lent(
 /// The way of a message in private memory that goes by `plain`, or is left to the kernel if the receiver is taken to have its buffer in its cache.
 #[inline(never)]
 fn again(plain: Pick, crowded: bool, peer: &mut Peer, iov: &[UserSeg]) -> Way {
-    let way = Way { pick: plain, lent: 0, guess: None };
+    let way = Way { pick: plain, lent: 0, presumed: None };
     let ([one], false) = (iov, crowded || plain.turned) else { return way };
     // Where the kernel is not asked, nobody need know what the buffer looks like.
     if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
         return way;
     }
     match peer.habits.turn_again(one) {
-        Turn::Once(guess) => Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, guess: Some(guess), ..way },
+        Turn::Once(presumed) => {
+            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, presumed: Some(presumed), ..way }
+        }
         Turn::Ring => way,
     }
 }
@@ -332,8 +334,16 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
-        let mut msg =
-            Message { tagged: args.tagged, tag: args.tag, data: args.data, iov: args.iov, bytes: &[], len, lent: 0, guess: None };
+        let mut msg = Message {
+            tagged: args.tagged,
+            tag: args.tag,
+            data: args.data,
+            iov: args.iov,
+            bytes: &[],
+            len,
+            lent: 0,
+            presumed: None,
+        };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
         if !peer.backlog.is_empty() {
@@ -345,7 +355,7 @@ impl Endpoint {
             let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
             let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
             let way = way.unwrap_or_else(|| or_once(pick, table, lends, peer, (msg.iov, len)));
-            (pick, msg.lent, msg.guess) = (way.pick, way.lent, way.guess);
+            (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -431,7 +441,7 @@ impl Endpoint {
                 let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
                 let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
                 let way = or_once(pick, table, lends, peer, (msg.iov, msg.len));
-                (pick, msg.lent, msg.guess) = (way.pick, way.lent, way.guess);
+                (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
             }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };

@@ -131,7 +131,7 @@ pub(super) struct Tallies {
     /// Reads, writes and atomics, by the row that they were to go by, and what of that went otherwise.
     deeds: [Tally; MOST_DEEDS],
     handed: Vec<Handed>,
-    /// Offers that came back: bytes of the message, whether it lay in memory that was lent, whether it was guessed to be in the receiver's cache, and why.
+    /// Offers that came back: bytes of the message, whether it lay in memory that was lent, whether it was presumed to be in the receiver's cache, and why.
     returned: Vec<(usize, bool, bool, Back)>,
 }
 
@@ -179,8 +179,8 @@ impl Tallies {
 
     /// An offered message did not go as it was offered.
     #[cold]
-    pub fn came_back(&mut self, total: usize, lent: bool, guessed: bool, why: Back) {
-        self.returned.push((total, lent, guessed, why));
+    pub fn came_back(&mut self, total: usize, lent: bool, presumed: bool, why: Back) {
+        self.returned.push((total, lent, presumed, why));
     }
 
     /// Whether [`take_returned`](Self::take_returned) has something.
@@ -192,7 +192,7 @@ impl Tallies {
     /// Books what came back. Whether the kernel forbids offers.
     pub fn take_returned(&mut self, selection: &Selection) -> bool {
         let mut any = false;
-        for (total, lent, guessed, back) in std::mem::take(&mut self.returned) {
+        for (total, lent, presumed, back) in std::mem::take(&mut self.returned) {
             let pick = selection.choose_lent(total).filter(|_| lent).unwrap_or_else(|| selection.choose(total, false));
             let (to, why) = match back {
                 Back::Forbidden => (ProtoId::Stream, Why::Kernel),
@@ -200,7 +200,7 @@ impl Tallies {
                 Back::Unmapped => (ProtoId::Syscall, Why::Unmapped),
             };
             // It was turned once already.
-            if guessed
+            if presumed
                 && !lent
                 && let Some(again) = self.turned.iter_mut().find(|t| (t.row, t.why) == (pick.row, Why::Again))
             {

@@ -20,8 +20,7 @@ use super::sources::Sources;
 use super::{Origin, Row};
 use crate::mem::user::UserSeg;
 use crate::protocol::single::{LONGEST_KEPT, Told};
-use crate::request::Guess;
-use crate::types::ProtoId;
+use crate::types::{Presumed, ProtoId};
 use std::ops::Range;
 
 /// Sizes of which habits decide in lent memory: longer ones both copy if that takes long, and then mapping is always quicker.
@@ -71,7 +70,7 @@ pub enum Turn {
     /// Go through the ring.
     Ring,
     /// Be copied once.
-    Once(Guess),
+    Once(Presumed),
 }
 
 /// Nanoseconds of two readings of a clock that a hypervisor may keep.
@@ -160,7 +159,7 @@ impl Habits {
     pub fn turn_lent(&mut self, iov: &[UserSeg], len: usize) -> Turn {
         let same = matches!(iov, [one] if self.sources.are_same(one));
         let habit = &mut self.lent[usize::from(same)][class(len)];
-        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Guess { same, tells }))
+        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Presumed { same, tells }))
     }
 
     /// The same of one that lies elsewhere.
@@ -169,7 +168,7 @@ impl Habits {
             return Turn::Ring;
         }
         let habit = &mut self.again[class(source.len())];
-        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Guess { same: true, tells }))
+        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Presumed { same: true, tells }))
     }
 
     /// What became of such a message; `late`: its sender, which had nothing else to do, has waited long for that.
@@ -260,7 +259,7 @@ mod tests {
             let turn = if lent { habits.turn_lent(&[source], LEN) } else { habits.turn_again(&source) };
             match turn {
                 Turn::Ring => time += 1.0,
-                Turn::Once(Guess { same, tells }) => {
+                Turn::Once(Presumed { same, tells }) => {
                     let found = fetched && matches!(program, Program::Reuses | Program::Counts);
                     time += if found { 0.4 } else { 1.3 };
                     fetched = true;
@@ -329,7 +328,7 @@ mod tests {
         let source = of_slice(&mut buffer);
         let mut waited = Vec::new();
         for i in 0..100_000 {
-            if let Turn::Once(Guess { same, .. }) = habits.turn_again(&source) {
+            if let Turn::Once(Presumed { same, .. }) = habits.turn_again(&source) {
                 habits.told(Told { len: LEN, lent: false, same, ns: 0 }, true);
                 waited.push(i);
             }
@@ -339,7 +338,7 @@ mod tests {
         assert!(waited.len() < 25, "{waited:?}");
         // When the receiver waits again they are as before, after one trial.
         let once = (0..20_000).filter(|_| {
-            let Turn::Once(Guess { same, tells }) = habits.turn_again(&source) else { return false };
+            let Turn::Once(Presumed { same, tells }) = habits.turn_again(&source) else { return false };
             habits.told(Told { len: LEN, lent: false, same, ns: if tells { 100 } else { 0 } }, false);
             true
         });

@@ -31,6 +31,7 @@
 
 mod copier;
 mod invited;
+mod kept;
 mod means;
 mod pace;
 mod receiver;
@@ -38,7 +39,6 @@ mod sender;
 
 use super::{
     Aborted, Announced, Delivery, Lender, Placed, Protocol, Refused, Started, Target, Wire, bare, envelope_of, flags_of,
-    place_held,
 };
 use crate::cache::attached::Attached;
 use crate::mem::atomic::AtomicU64;
@@ -52,6 +52,8 @@ use crate::wire::offer::{Named, Offer, Pieces, emit_pieces, parse_pieces, pieces
 use copier::Helping;
 use invited::Inviting;
 pub use invited::SHORTEST;
+pub use kept::LONGEST_KEPT;
+pub(super) use kept::{deliver_kept, discard_kept};
 use means::Loans;
 pub use means::{Engines, Lent, Loan};
 use pace::Pace;
@@ -77,8 +79,6 @@ const SIX_PARTS: std::ops::Range<usize> = 768 << 10..2 << 20;
 /// Messages that the kernel copies have two chunks up to here: another system call costs more than waiting for the other's half.
 const HALVES: usize = 256 << 10;
 const PAGE: usize = 4096;
-/// Longest message that a receiver keeps if its sender asks for that: what may else be a record.
-pub const LONGEST_KEPT: usize = 64 << 10;
 
 /// Chunks of a shared message of so many bytes, as far as their limits let that be.
 fn parts(bytes: usize, mapped: bool) -> usize {
@@ -144,8 +144,8 @@ pub struct Returned {
     pub wanted: usize,
     /// It was offered in memory that the receiver should have been able to map.
     pub lent: bool,
-    /// It was guessed to be in the receiver's cache.
-    pub guessed: bool,
+    /// It was presumed to be in the receiver's cache.
+    pub presumed: bool,
     /// What its completion needs.
     pub req: SendReq,
 }
@@ -488,7 +488,7 @@ impl Protocol for Single {
         let id = wire.streams.next_id();
         let bytes = emit_pieces(&pieces);
         let taken = copies.take_up(wire.link, msg);
-        let tells = msg.guess.is_some_and(|guess| guess.tells);
+        let tells = msg.presumed.is_some_and(|presumed| presumed.tells);
         let draft = Draft {
             kind: Kind::Offer,
             flags: flags_of(msg.tagged, msg.data.is_some()) | if tells { flag::TIMED } else { 0 },
@@ -499,8 +499,8 @@ impl Protocol for Single {
                 id,
                 lent: msg.lent,
                 invited: taken.is_some(),
-                // Without the guess it would have been a record.
-                kept: msg.guess.is_some(),
+                // Else it would have been a record.
+                kept: msg.presumed.is_some(),
             }
             .emit(),
             iov: &[],
@@ -514,7 +514,7 @@ impl Protocol for Single {
             }
             return Err(why.into());
         }
-        let same = msg.guess.map(|guess| guess.same);
+        let same = msg.presumed.map(|presumed| presumed.same);
         copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, same, shared: false });
         if let Some(taken) = taken {
             copies.write_invited(wire.link, &taken, msg.iov, msg.len);
@@ -563,17 +563,6 @@ impl Protocol for Single {
         }
         Ok(Held::Offer(wire.copies.open(said, State::Held)?))
     }
-}
-
-pub(super) fn deliver_kept(wire: &mut Wire<'_>, bytes: Vec<u8>, env: Envelope, req: RecvReq) -> Delivery {
-    let received = place_held(&bytes, env, req);
-    discard_kept(wire, bytes);
-    Delivery::Done(received)
-}
-
-pub(super) fn discard_kept(wire: &mut Wire<'_>, bytes: Vec<u8>) {
-    wire.copies.kept = wire.copies.kept.saturating_sub(bytes.len());
-    wire.pool.give(bytes);
 }
 
 pub(super) fn deliver_held(wire: &mut Wire<'_>, id: u32, req: RecvReq) -> Delivery {

@@ -4,9 +4,7 @@ use super::copier::Help;
 use super::invited::Begun;
 use super::means::{Loan, Means, is_fresh};
 use super::pace::TELLING;
-use super::{CHUNKS, Copies, Declined, Ended, LONGEST_KEPT, Note, PAGE, Said, TURN, parts};
-use crate::mem::engine::Engine;
-use crate::mem::pool::Pool;
+use super::{CHUNKS, Copies, Declined, Ended, Note, PAGE, Said, TURN, parts};
 use crate::mem::remote::NoAccess;
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Lender};
@@ -130,40 +128,6 @@ impl Copies {
         self.notes.push_back(Note::Fin(body.id, unmapped, if body.timed { ns } else { 0 }));
         self.write_notes(link, None)?;
         Ok(true)
-    }
-
-    /// Fetches a message for which no receive waits; `None`: it is too long for that, or cannot be, and stays where it is.
-    pub(super) fn fetch_to_keep(
-        &mut self,
-        link: &mut Link,
-        said: &Announced<Said>,
-        pool: &mut Pool,
-    ) -> Result<Option<Vec<u8>>, Corrupt> {
-        let Announced { env, body } = said;
-        let total = env.total;
-        if total > LONGEST_KEPT || self.kept + total > link.window() || self.rx.contains_key(&body.id) {
-            return Ok(None);
-        }
-        let from = body.pieces(total)?;
-        let means = match (self.loans.get(body.lent), self.target.filter(|_| !self.no_read)) {
-            (Some(loan), _) if !loan.holds(&from) => return Err(Corrupt),
-            (Some(loan), _) => Means::Mapped(loan, Engine::Plain),
-            (None, Some(target)) => Means::Kernel(target, is_fresh(self.clock.as_ref(), self.since)),
-            (None, None) => return Ok(None),
-        };
-        let mut bytes = pool.take();
-        let begun = self.clock.as_ref().filter(|_| body.timed).map(Clock::now);
-        if total > 0 && means.append(&from, total, &mut bytes).is_err() {
-            pool.give(bytes);
-            return Ok(None);
-        }
-        let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
-        let unmapped = body.lent != 0 && self.loans.get(body.lent).is_none();
-        self.kept += total;
-        self.fetched += total as u64;
-        self.notes.push_back(Note::Fin(body.id, unmapped, ns));
-        self.write_notes(link, None)?;
-        Ok(Some(bytes))
     }
 
     /// Takes the next chunk of the oldest message that has something to be copied. Returns the bytes copied.

@@ -19,7 +19,7 @@ pub(super) struct Offered {
     pub req: SendReq,
     /// The receiver can map the memory that it lies in.
     pub lent: bool,
-    /// Of a message that was guessed to be in the receiver's cache: as in [`Guess`](crate::request::Guess).
+    /// Of a message that was presumed to be in the receiver's cache: as in [`Presumed`](crate::types::Presumed).
     pub same: Option<bool>,
     /// The receiver has shared it out: there is a part for us.
     pub shared: bool,
@@ -46,18 +46,18 @@ pub struct Finished {
     pub req: SendReq,
     /// Its bytes, if it was offered in memory that the receiver turned out to be unable to map.
     pub unmapped: Option<usize>,
-    /// What became of a guess.
+    /// What became of a message that was presumed to be in its cache.
     pub told: Option<Told>,
 }
 
-/// What became of a message that was guessed to be in the receiver's cache.
+/// What became of a message that was presumed to be in the receiver's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Bytes of the message.
     pub len: usize,
     /// The receiver had mapped it; else the kernel copied.
     pub lent: bool,
-    /// As in [`Guess`](crate::request::Guess).
+    /// As in [`Presumed`](crate::types::Presumed).
     pub same: bool,
     /// Nanoseconds that the copy took; 0: that was not told.
     pub ns: u64,
@@ -154,7 +154,7 @@ impl Copies {
         let Offered { total, req, lent, same, .. } = self.take_offered(id).ok_or(Corrupt)?;
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
-        // Of memory that it could not map nothing is guessed any more.
+        // Of memory that it could not map nothing is presumed any more.
         let told = same.filter(|_| unmapped.is_none()).map(|same| Told { len: total, lent, same, ns: header.data });
         Ok(Finished { req, unmapped, told })
     }
@@ -167,6 +167,6 @@ impl Copies {
         // Had the receiver mapped what was lent, it would not have come back.
         self.no_loans |= lent;
         self.no_offers |= header.flags & flag::FORBIDDEN != 0;
-        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, guessed: same.is_some(), req })) }
+        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, presumed: same.is_some(), req })) }
     }
 }

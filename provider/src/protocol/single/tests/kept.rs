@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A guessed message of so many bytes to a side that has no receive for it, which may read and keep what `set` says; until nothing happens any more.
+/// A message of so many bytes that is presumed to be in the cache, to a side that has no receive for it, which may read and keep what `set` says; until nothing happens any more.
 fn unexpected(len: usize, set: fn(&mut Side, &Table)) -> Option<(Side, Side, Vec<u8>)> {
     if !kernel_allows() {
         return None;
@@ -13,8 +13,8 @@ fn unexpected(len: usize, set: fn(&mut Side, &Table)) -> Option<(Side, Side, Vec
     aim(&mut b, Reach::Everything, &table);
     set(&mut b, &table);
     let mut from: Vec<u8> = (0..len).map(|i| (i / 3) as u8).collect();
-    let guess = Some(Guess { same: true, tells: false });
-    Single::start(&mut a.wire(), &Message { guess, ..message(0, &[of_slice(&mut from)]) }, &req(0)).expect("offered");
+    let presumed = Some(Presumed { same: true, tells: false });
+    Single::start(&mut a.wire(), &Message { presumed, ..message(0, &[of_slice(&mut from)]) }, &req(0)).expect("offered");
     for _ in 0..4 {
         for side in [&mut a, &mut b] {
             while side.drain().expect("sound") {}

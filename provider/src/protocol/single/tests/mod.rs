@@ -18,10 +18,10 @@ use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::{UserSeg, gather_into, of_slice, scatter_bytes, total_len};
 use crate::protocol::{self, Streams};
 use crate::region::table::Table;
-use crate::request::{Guess, Special};
+use crate::request::Special;
 use crate::shm::segment;
 use crate::transport::Anchor;
-use crate::types::{CompFlags, Level, UserCtx};
+use crate::types::{CompFlags, Level, Presumed, UserCtx};
 use proptest::prelude::*;
 
 /// Whether the kernel lets a process read itself; some sandboxes do not.
@@ -128,7 +128,7 @@ fn lend(from: &mut Side, to: &mut Side, how: Lent) {
 }
 
 fn message(tag: usize, iov: &[UserSeg]) -> Message<'_> {
-    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, guess: None }
+    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, presumed: None }
 }
 
 impl Side {
@@ -300,21 +300,21 @@ struct Plan {
     early: bool,
     /// Whether the buffers are in the sides' arenas.
     arenas: (bool, bool),
-    guess: Option<Guess>,
+    presumed: Option<Presumed>,
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
     let len = prop_oneof![1usize..5000, 1usize..300_000];
-    let guess = proptest::option::of(any::<bool>().prop_map(|tells| Guess { same: true, tells }));
-    let more = (any::<bool>(), any::<(bool, bool)>(), guess);
+    let presumed = proptest::option::of(any::<bool>().prop_map(|tells| Presumed { same: true, tells }));
+    let more = (any::<bool>(), any::<(bool, bool)>(), presumed);
     (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(
-        |(len, cap, whole, a, b, (early, arenas, guess))| Plan {
+        |(len, cap, whole, a, b, (early, arenas, presumed))| Plan {
             len,
             cap: if whole { len } else { cap },
             pieces: (a, b),
             early,
             arenas,
-            guess,
+            presumed,
         },
     )
 }
@@ -358,7 +358,7 @@ proptest! {
         for (i, (p, from)) in plans.iter().zip(&from).enumerate() {
             let iov = cut(from.whole, p.pieces.0);
             let lent = if a.copies.takes_loans() { a.arena.lend(&iov, false) } else { 0 };
-            let started = Single::start(&mut a.wire(), &Message { lent, guess: p.guess, ..message(i, &iov) }, &req(i));
+            let started = Single::start(&mut a.wire(), &Message { lent, presumed: p.presumed, ..message(i, &iov) }, &req(i));
             if lent == 0 && matches!(ab, Reach::Unseen | Reach::Off) {
                 // It offers nothing, since it could not help; streams have tests of their own.
                 prop_assert_eq!(started, Err(Refused::Unable));

@@ -119,14 +119,14 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
 
 #[test]
 fn who_is_asked_tells_how_long_a_copy_took() {
-    let told = |how, guess: Option<bool>, share_min, posted: bool| {
-        let guess = guess.map(|tells| Guess { same: true, tells });
+    let told = |how, presumed: Option<bool>, share_min, posted: bool| {
+        let presumed = presumed.map(|tells| Presumed { same: true, tells });
         let (mut a, mut b) = sides(share_min);
         b.copies.set_clock(Clock::machine(), Default::default());
         lend(&mut a, &mut b, how);
         let (iov, mut to) = ([a.arena.memory.as_user(0, 40_000)], vec![0; 40_000]);
         b.posted.push(posted.then(|| want(0, &[of_slice(&mut to)])));
-        Single::start(&mut a.wire(), &Message { lent: 1, guess, ..message(0, &iov) }, &req(0)).expect("offered");
+        Single::start(&mut a.wire(), &Message { lent: 1, presumed, ..message(0, &iov) }, &req(0)).expect("offered");
         let mut late = (!posted).then(|| want(0, &[of_slice(&mut to)]));
         while a.sent.is_empty() {
             while b.drain().expect("sound") {}
@@ -140,10 +140,10 @@ fn who_is_asked_tells_how_long_a_copy_took() {
         told.map(|told| told.ns)
     };
     for posted in [true, false] {
-        let ns = told(Lent::ToRead, Some(true), usize::MAX, posted).expect("guessed");
+        let ns = told(Lent::ToRead, Some(true), usize::MAX, posted).expect("presumed");
         assert!((1..1_000_000_000).contains(&ns), "{ns}");
         assert_eq!(told(Lent::ToRead, Some(false), usize::MAX, posted), Some(0), "nobody asked");
-        assert_eq!(told(Lent::ToRead, None, usize::MAX, posted), None, "nothing was guessed");
+        assert_eq!(told(Lent::ToRead, None, usize::MAX, posted), None, "nothing was presumed");
     }
     assert_eq!(told(Lent::ToWrite, Some(true), 1, true), Some(u64::MAX), "both copied, so it took long");
 }
