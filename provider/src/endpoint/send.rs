@@ -182,8 +182,8 @@ pub(super) struct Lends<'a> {
     pub terms: Terms,
     pub door: Option<&'a mut (dyn Door + 'static)>,
     pub private: &'a mut Private,
-    /// Ranks outnumber cores.
-    pub crowded: bool,
+    pub config: &'a Config,
+    pub crowd: &'a Crowd,
 }
 
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
@@ -196,57 +196,49 @@ pub(super) fn or_once(
     peer: &mut Peer,
     (iov, len): (&[UserSeg], usize),
 ) -> Way {
-    match selection.choose_lent(len) {
-        Some(lent) => if_lent(lent, pick, selection, lends, peer, (iov, len)),
-        None if selection.again().contains(&len) => again(pick, lends.crowded, peer, iov),
-        None => Way { pick, lent: 0, presumed: None },
+    match selection.may_go_once(len) {
+        true => once(pick, selection, lends, peer, (iov, len)),
+        false => Way { pick, lent: 0, presumed: None },
     }
 }
 
-/// The way of a message that goes by `pick` if it can be lent, and else by `plain`.
+/// [`or_once`] of a message of a size that may go by one copy.
 #[inline(never)]
-fn if_lent(
-    pick: Pick,
-    plain: Pick,
-    selection: &Selection,
-    lends: Lends<'_>,
-    peer: &mut Peer,
-    (iov, len): (&[UserSeg], usize),
-) -> Way {
-    let crowded = lends.crowded;
-    let lent = lend(lends, peer, iov);
-    if lent == 0 {
-        return match selection.again().contains(&len) {
-            true => again(plain, crowded, peer, iov),
-            false => Way { pick: plain, lent, presumed: None },
+fn once(pick: Pick, selection: &Selection, lends: Lends<'_>, peer: &mut Peer, (iov, len): (&[UserSeg], usize)) -> Way {
+    let (config, crowd) = (lends.config, lends.crowd);
+    let plain = Way { pick, lent: 0, presumed: None };
+    if let Some(pick) = selection.choose_lent(len)
+        && let lent @ 1.. = lend(lends, peer, iov)
+    {
+        if !selection.by_habit().contains(&len) {
+            return Way { pick, lent, ..plain };
+        }
+        return match peer.habits.turn_lent(iov, len) {
+            Turn::Once(presumed) => Way { pick, lent, presumed: Some(presumed) },
+            Turn::Ring => {
+                peer.tally.note_unlent(Some(Unlent::Rewritten));
+                plain
+            }
         };
     }
-    if !selection.by_habit().contains(&len) {
-        return Way { pick, lent, presumed: None };
+    if selection.again().contains(&len) && !Yields::of(config).now(|| crowd.is_crowded()) {
+        return again(plain, peer, iov);
     }
-    match peer.habits.turn_lent(iov, len) {
-        Turn::Once(presumed) => Way { pick, lent, presumed: Some(presumed) },
-        Turn::Ring => {
-            peer.tally.note_unlent(Some(Unlent::Rewritten));
-            Way { pick: plain, lent: 0, presumed: None }
-        }
-    }
+    plain
 }
 
 /// The way of a message in private memory that goes by `plain`, or is left to the kernel if the receiver is taken to have its buffer in its cache.
-#[inline(never)]
-fn again(plain: Pick, crowded: bool, peer: &mut Peer, iov: &[UserSeg]) -> Way {
-    let way = Way { pick: plain, lent: 0, presumed: None };
-    let ([one], false) = (iov, crowded || plain.turned) else { return way };
+fn again(plain: Way, peer: &mut Peer, iov: &[UserSeg]) -> Way {
+    let ([one], false) = (iov, plain.pick.turned) else { return plain };
     // Where the kernel is not asked, nobody need know what the buffer looks like.
     if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
-        return way;
+        return plain;
     }
     match peer.habits.turn_again(one) {
         Turn::Once(presumed) => {
-            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain }, presumed: Some(presumed), ..way }
+            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain.pick }, presumed: Some(presumed), ..plain }
         }
-        Turn::Ring => way,
+        Turn::Ring => plain,
     }
 }
 
@@ -352,8 +344,8 @@ impl Endpoint {
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
-            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+            let (config, crowd) = (&self.config, &self.crowd);
+            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
             let way = way.unwrap_or_else(|| or_once(pick, table, lends, peer, (msg.iov, len)));
             (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
         }
@@ -438,8 +430,9 @@ impl Endpoint {
             // A payload of its own is that of a call that gave its buffer back.
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
-                let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
-                let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+                let (config, crowd) = (&self.config, &self.crowd);
+                let lends =
+                    Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
                 let way = or_once(pick, table, lends, peer, (msg.iov, msg.len));
                 (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
             }

@@ -5,7 +5,6 @@
 //! which asks all questions, and carries short messages, too: nothing holds here that does not hold there.
 
 use super::arrive::{BUDGET, tell_acknowledged};
-use super::crowd::Yields;
 use super::peers::Landing;
 use super::recv::Wanted;
 use super::send::{Lends, SendArgs, Way, level, or_once};
@@ -46,8 +45,8 @@ impl Endpoint {
         if args.inject || flags.contains(OpFlags::INJECT) {
             return Err(None);
         }
-        let crowded = Yields::of(&self.config).now(|| self.crowd.is_crowded());
-        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, crowded };
+        let (config, crowd) = (&self.config, &self.crowd);
+        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
         let way = or_once(eager, table, lends, peer, (args.iov, len));
         if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
             return Err(Some(way));

@@ -154,6 +154,8 @@ pub struct Selection {
     eager_below: usize,
     /// Shorter messages are not looked for in lent memory.
     lent_from: usize,
+    /// Nor are these, and nobody asks what they look like.
+    once_from: usize,
     /// Those for all messages, and then those for lent memory.
     rows: Box<[Row]>,
     /// How many the first are.
@@ -223,13 +225,21 @@ impl Selection {
         let by_habit = if adapts { habit::sizes(&rows[plain..]) } else { 0..0 };
         let again_min = usize::try_from(config.again_min).unwrap_or(usize::MAX);
         let again = if adapts && config.cma == 0 { habit::sizes_again(&rows[..plain], again_min) } else { 0..0 };
-        Selection { inline_below, eager_below, lent_from, rows, plain, worth, by_habit, again, deeds: Deeds::new(config, peers) }
+        let once_from = if again.is_empty() { lent_from } else { lent_from.min(again.start) };
+        let deeds = Deeds::new(config, peers);
+        Selection { inline_below, eager_below, lent_from, once_from, rows, plain, worth, by_habit, again, deeds }
     }
 
     /// Who carries out what is no message.
     #[inline]
     pub fn deeds(&self) -> &Deeds {
         &self.deeds
+    }
+
+    /// Whether a message of so many bytes may go by one copy although its row says otherwise: in lent memory, or out of a buffer that looks as it did.
+    #[inline]
+    pub fn may_go_once(&self, len: usize) -> bool {
+        len >= self.once_from
     }
 
     /// Sizes of messages in lent memory of which a peer's habit ([`habit::Habits`]) is asked before the row counts.

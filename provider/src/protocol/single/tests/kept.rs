@@ -2,8 +2,10 @@
 
 use super::*;
 
+type Set = fn(&mut Side, &Table);
+
 /// A message of so many bytes that is presumed to be in the cache, to a side that has no receive for it, which may read and keep what `set` says; until nothing happens any more.
-fn unexpected(len: usize, set: fn(&mut Side, &Table)) -> Option<(Side, Side, Vec<u8>)> {
+fn unexpected(len: usize, set: Set) -> Option<(Side, Side, Vec<u8>)> {
     if !kernel_allows() {
         return None;
     }
@@ -53,8 +55,8 @@ fn what_is_cut_or_dropped_is_kept_no_more() {
 /// What a peer can make us keep is bounded, and what is not kept is not lost.
 #[test]
 fn what_cannot_be_kept_waits_with_its_sender() {
-    let full = |b: &mut Side, _: &Table| b.copies.kept = b.link.window() - 10_000;
-    let cases: [(usize, fn(&mut Side, &Table)); 4] = [
+    let full: Set = |b, _| b.copies.kept = b.link.window() - 10_000;
+    let cases: [(usize, Set); 4] = [
         (LONGEST_KEPT + 1, |_, _| ()),
         (10_001, full),
         (10_000, |b, table| aim(b, Reach::Forbidden, table)),
