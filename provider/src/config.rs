@@ -139,6 +139,8 @@ table! {
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 16 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
         fetch_ahead: Kind::Count, 600, 0, 4096, zen: 0;
+        /// Longest payload whose cache lines are passed on to the cache that all cores share as soon as it is published (the instruction CLDEMOTE), where their reader finds them sooner than in its writer's; 0: none.
+        hand_on: Kind::Bytes, 0, 0, 64 << 10, granite: 16 << 10;
         /// Whether peers could write to the rings that they read: sealed: no, the kernel forbids it; open: they can, and long messages answer each other in memory of both; taken: they do, what they have read as it is, so that their core lets go of it sooner. It depends on the processor which is quickest.
         rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, granite: 1, zen: 1, zen3: 2, zen4: 2;
         /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time (messages below 256 KiB); vectors: by loads and stores of whole lines, where the processor has them (AVX-512), but for rings (messages below 32 KiB); abreast: 4 KiB or more by loads and stores of half a line (AVX), 12 KiB or more in two stretches side by side, for the prefetchers of some processors follow each of them, but for rings.

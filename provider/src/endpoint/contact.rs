@@ -133,6 +133,7 @@ impl Endpoint {
         peer.link = Some(match reach {
             Reach::Host => Link::new(mem, self.config.eager_window)
                 .fetching_ahead(self.config.fetch_ahead as u32)
+                .handing_on(usize::try_from(self.config.hand_on).unwrap_or(usize::MAX))
                 .taking(self.config.takes_lines())
                 .copying_by(records_by(&self.config))
                 .announcing(announce),

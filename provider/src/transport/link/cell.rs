@@ -57,7 +57,12 @@ impl Link {
             memory.fill_by(engine, at, iov, 0, len);
             self.name_cell(offset, own.cell, len);
             let flags = flags | flag::IN_CELL;
-            return Ok(self.publish(1, Header { kind: Kind::Eager, flags, len: len as u16, ack: 0, tag, data }));
+            let awaited = self.is_awaited(len);
+            let position = self.publish(1, Header { kind: Kind::Eager, flags, len: len as u16, ack: 0, tag, data });
+            if awaited {
+                self.hand_on_cell(own.cell, len);
+            }
+            return Ok(position);
         }
         self.send(&Draft { kind: Kind::Eager, flags, tag, data, body: [0; 2], iov, skip: 0, len, bytes: &[] }, Class::Envelope)
     }
@@ -108,11 +113,22 @@ impl Link {
         self.put_body(offset, draft);
         self.name_cell(offset, own.cell, filled);
         let header = draft.header();
+        let awaited = !early && self.is_awaited(draft.len);
         let position = self.publish(1, Header { flags: header.flags | flag::IN_CELL, ..header });
         if early {
             self.fill_behind(offset, own.cell, draft);
+        } else if awaited {
+            self.hand_on_cell(own.cell, draft.len);
         }
         Ok(position)
+    }
+
+    /// Hands on the payload in a cell, which was published.
+    #[inline]
+    fn hand_on_cell(&self, cell: Cell, len: usize) {
+        if let Some((memory, at)) = self.cells.as_ref().map(|cells| cells.place(cell)) {
+            memory.hand_on(at, len);
+        }
     }
 
     /// Puts payload into the cell of a record that has been announced.

@@ -109,6 +109,8 @@ pub struct Link {
     bell: Option<(Bell<SharedMem>, u32)>,
     /// What the peer was told of our position, by a header or by the progress line.
     told: u32,
+    /// Our position when the last record was published.
+    answered: u32,
     /// Messages that were said to the peer, and that were heard from it.
     said: u64,
     heard: u64,
@@ -137,6 +139,8 @@ pub struct Link {
     /// How long payload is copied into cells and out of them, and some of it out of rings.
     engine: Engine,
     announce: Announce,
+    /// Longest payload whose lines are handed on.
+    hand_on: usize,
 }
 
 /// Lines in which a ring goes round while short messages are answered: 20 KiB with the control lines. Measured: what is saved is memory, and no time is
@@ -163,6 +167,7 @@ impl Link {
             cells: None,
             bell: None,
             told: 0,
+            answered: 0,
             said: 0,
             heard: 0,
             credit_told: window,
@@ -182,7 +187,15 @@ impl Link {
             taking: false,
             engine: Engine::Plain,
             announce: Announce { min: usize::MAX, pieces: 1 },
+            hand_on: 0,
         }
+    }
+
+    /// Passes the lines of payload of at most so many bytes on to the cache that all cores share, once they are published: on some processors their reader has
+    /// them sooner from there (`docs/adr/0004-ring.md`, "Handed on"). None, if nobody says anything.
+    pub fn handing_on(mut self, bytes: usize) -> Link {
+        self.hand_on = bytes;
+        self
     }
 
     /// Asks for so many lines at most ahead of the next record. None if nobody says anything.
@@ -258,6 +271,7 @@ impl Link {
     }
 
     /// Whether the peer has consumed everything, as far as known.
+    #[inline]
     pub fn all_consumed(&self) -> bool {
         self.tx.written() == self.tx.acked()
     }
@@ -288,11 +302,25 @@ impl Link {
         } else if draft.len != 0 {
             self.ring.fill_by(Engine::Plain, at, draft.iov, draft.skip, draft.len);
         }
+        // What is longer is in a cell where answers are as long, and where it is not, many come in a row.
+        let awaited = need > 1 && draft.len < CELLED && self.is_awaited(draft.len);
         let position = self.publish(need, draft.header());
         if need > 1 {
+            if awaited {
+                self.ring.hand_on(at, draft.len);
+            }
             self.claim_ahead(need);
         }
         Ok(position)
+    }
+
+    /// Whether the peer waits for the record that is to be published, as far as known, so that its payload is to be handed on: it has read all before it, and said something since. In a
+    /// row of records that would cost far more than it gains.
+    #[inline(always)]
+    fn is_awaited(&self, len: usize) -> bool {
+        len <= self.hand_on
+            && self.all_consumed()
+            && self.inbound.as_ref().is_some_and(|inbound| inbound.rx.consumed() != self.answered)
     }
 
     /// [`send`](Self::send) of an inline message: `len` bytes of the application's.
@@ -303,8 +331,12 @@ impl Link {
         if len != 0 {
             self.ring.fill(offset + HEAD, iov, 0, len);
         }
+        let awaited = need > 1 && self.is_awaited(len);
         let position = self.publish(need, Header { kind: Kind::Inline, flags, len: len as u16, ack: 0, tag, data });
         if need > 1 {
+            if awaited {
+                self.ring.hand_on(offset + LINE, len + HEAD - LINE);
+            }
             self.claim_ahead(need);
         }
         Ok(position)
@@ -343,7 +375,7 @@ impl Link {
     #[inline(always)]
     fn publish(&mut self, lines: u32, header: Header) -> u32 {
         let ack = self.inbound.as_ref().map_or(0, |i| i.rx.consumed());
-        self.told = ack;
+        (self.told, self.answered) = (ack, ack);
         self.said += u64::from(header.kind.is_message());
         let header = Header { ack, ..header };
         let position = self.tx.publish(lines, header.emit(self.tx.written()));
