@@ -52,7 +52,7 @@ impl Link {
             && len < self.announce.min
             && let Some(own) = self.cells.as_mut().and_then(|cells| cells.take(len))
         {
-            let engine = self.fills_by(iov);
+            let engine = self.fills_by(iov, len);
             let (memory, at, offset) = self.line_for(own, Class::Envelope)?;
             memory.fill_by(engine, at, iov, 0, len);
             self.name_cell(offset, own.cell, len);
@@ -102,7 +102,7 @@ impl Link {
     /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
     #[inline(never)]
     pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, own: Own) -> Result<u32, NotSent> {
-        let (engine, early) = (self.fills_by(draft.iov), goes_early(draft, self.announce));
+        let (engine, early) = (self.fills_by(draft.iov, draft.len), goes_early(draft, self.announce));
         let (memory, at, offset) = self.line_for(own, class)?;
         match draft.bytes {
             _ if early => {}
@@ -142,7 +142,7 @@ impl Link {
         let mut filled = 0;
         while filled < draft.len {
             let step = most.min(draft.len - filled);
-            memory.fill_by(self.fills_by(draft.iov), at + filled, draft.iov, draft.skip + filled, step);
+            memory.fill_by(self.fills_by(draft.iov, draft.len), at + filled, draft.iov, draft.skip + filled, step);
             filled += step;
             self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
         }

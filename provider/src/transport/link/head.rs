@@ -166,7 +166,11 @@ impl Link {
         // The receive of a stream is as long as its message, mostly.
         let total = if header.kind == Kind::Eager { header.len.into() } else { total_len(iov) };
         let engine = self.engine.for_message(total);
-        if header.is_in_cell() { engine } else { engine.for_ring() }
+        match header.is_in_cell() {
+            true if self.goes_by_string(header.len.into()) => Engine::Plain,
+            true => engine,
+            false => engine.for_ring(),
+        }
     }
 
     /// Appends the payload of the record at the head to `out`.

@@ -94,6 +94,8 @@ struct Inbound {
     copied: usize,
 }
 
+/// Payload in a cell that is handed on is copied by `memcpy` from so many bytes on, whatever copies else: a string instruction there, which has it sooner.
+const BY_STRING: usize = 10 << 10;
 /// Lines that envelopes leave to control records.
 const CONTROL_KEEP: u32 = 4;
 
@@ -342,10 +344,16 @@ impl Link {
         Ok(position)
     }
 
-    /// How payload of a message that lies there is put into a record.
+    /// How payload of a message that lies there is put into a record; `len`: bytes of it.
     #[inline]
-    fn fills_by(&self, iov: &[UserSeg]) -> Engine {
-        self.engine.for_own().for_message(total_len(iov))
+    fn fills_by(&self, iov: &[UserSeg], len: usize) -> Engine {
+        if self.goes_by_string(len) { Engine::Plain } else { self.engine.for_own().for_message(total_len(iov)) }
+    }
+
+    /// Whether payload of so many bytes in a cell is handed on, and so long that `memcpy` is the quickest way to it.
+    #[inline]
+    fn goes_by_string(&self, len: usize) -> bool {
+        (BY_STRING..=self.hand_on).contains(&len)
     }
 
     /// The offset of `need` free lines.
