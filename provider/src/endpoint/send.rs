@@ -253,7 +253,9 @@ fn lend(Lends { terms, mut door, private, .. }: Lends<'_>, peer: &mut Peer, iov:
         && !peer.lines.is_empty()
         && let Some(why) = private.knows(start, len)
     {
-        Err(Unlent::Memory(why))
+        // What most programs send out of: nothing more is asked.
+        peer.tally.note_unlent(Some(Unlent::Memory(why)));
+        return 0;
     } else {
         ToPeer { terms, door: door.as_deref_mut(), lines: &peer.lines, handed: &mut peer.handed }.find(iov, false)
     };
