@@ -43,9 +43,9 @@ pub(crate) struct Found {
 type Tried = (&'static Param, &'static [&'static str]);
 
 /// What is tried together, and with which sizes: whose hands lines are in decides of all but the shortest messages, asking for
-/// them ahead of those of middle length, how they are copied of these and of the fragments of long ones, whose length is tried then. At last, from when on the kernel is quicker for what the
-/// receiver has in its cache.
-const STAGES: [Stage; 5] = [
+/// them ahead of those of middle length, how they are copied of these and of the fragments of long ones; then whether short ones are handed on, in how many pieces middle ones come, and how long fragments
+/// are; at last, from when on the kernel is quicker for what the receiver has in its cache.
+const STAGES: [Stage; 6] = [
     Stage {
         values: &[("rings", &["sealed", "open", "taken"]), ("fetch_ahead", &["0", "600"])],
         sizes: &[1 << 10, 4 << 10, 16 << 10, 128 << 10],
@@ -56,6 +56,7 @@ const STAGES: [Stage; 5] = [
         sizes: &[4 << 10, 16 << 10, 64 << 10, 128 << 10],
         wanted: by_ring,
     },
+    Stage { values: &[("hand_on", &["0", "16k"])], sizes: &[512, 1 << 10, 4 << 10, 12 << 10], wanted: by_ring },
     Stage {
         values: &[("announce_min", &["8k", "16k"]), ("announce_pieces", &["2", "4", "8"])],
         sizes: &[8 << 10, 16 << 10, 32 << 10],
@@ -315,6 +316,7 @@ mod tests {
             [
                 "FI_RUSTMX_FRAGMENT=8k",
                 "FI_RUSTMX_FETCH_AHEAD=600",
+                "FI_RUSTMX_HAND_ON=0",
                 "FI_RUSTMX_RINGS=taken",
                 "FI_RUSTMX_RECORD_COPY=memcpy",
                 "FI_RUSTMX_ANNOUNCE_MIN=8k",

@@ -25,12 +25,12 @@ pub const MOST_LINKS: usize = 8;
 
 /// Parameters that measured times depend on. A profile made with other values says nothing about these. Those of links to other hosts are in their
 /// names (`network.rs`).
-const THAT_MATTER: [&str; 8] =
-    ["ring_size", "fragment", "fetch_ahead", "rings", "record_copy", "announce_min", "announce_pieces", "cma"];
+const THAT_MATTER: [&str; 9] =
+    ["ring_size", "fragment", "fetch_ahead", "rings", "record_copy", "hand_on", "announce_min", "announce_pieces", "cma"];
 
 /// Those of which `rustmx tune` finds out the best value.
-pub const MEASURED: [&str; 7] =
-    ["rings", "fetch_ahead", "record_copy", "announce_min", "announce_pieces", "fragment", "again_min"];
+pub const MEASURED: [&str; 8] =
+    ["rings", "fetch_ahead", "record_copy", "hand_on", "announce_min", "announce_pieces", "fragment", "again_min"];
 
 /// What measured times depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -64,6 +64,41 @@ fn receive_there(link: &mut Link) -> (Header, Vec<u8>, usize) {
     (header, bytes, place)
 }
 
+/// Payload is handed on to a peer that waits for it, and not in a row of messages.
+#[test]
+#[cfg_attr(miri, ignore = "memfd_create")]
+fn only_an_answer_is_awaited() {
+    const MOST: usize = 16 << 10;
+    for open in [[true, true], [false, false]] {
+        let [mut a, mut b] = pair(open).map(|link| link.handing_on(MOST));
+        let say = |from: &mut Link, to: &mut Link, len: usize, awaited: bool| {
+            assert_eq!(from.is_awaited(len), awaited, "{len}");
+            send(from, Kind::Eager, &vec![1; len]).expect("room");
+            assert!(!from.is_awaited(len), "a second one is not");
+            receive(to);
+        };
+        say(&mut a, &mut b, 100, false);
+        for len in [1, 1000, MOST] {
+            say(&mut b, &mut a, len, true);
+            say(&mut a, &mut b, len, true);
+        }
+        assert!(!b.is_awaited(MOST + 1));
+        // The peer is not through with what came before.
+        for _ in 0..2 {
+            send(&mut b, Kind::Eager, &[1; 1000]).expect("room");
+        }
+        receive(&mut a);
+        say(&mut a, &mut b, 1000, true);
+        assert!(!b.is_awaited(1000));
+        receive(&mut a);
+        say(&mut a, &mut b, 1000, false);
+        assert!(b.is_awaited(1000));
+    }
+    let [a, mut b] = pair([true, true]);
+    send(&mut b, Kind::Eager, &[1]).expect("room");
+    assert!(!a.is_awaited(1), "unless somebody says so");
+}
+
 /// Also if what is answered is longer than the question, and if it is a long record and a short one: each lies where it lay before.
 #[test]
 #[cfg_attr(miri, ignore = "memfd_create")]
