@@ -304,16 +304,23 @@ impl Link {
         } else if draft.len != 0 {
             self.ring.fill_by(Engine::Plain, at, draft.iov, draft.skip, draft.len);
         }
+        let header = draft.header();
+        Ok(if need > 1 { self.publish_lines(need, header, offset) } else { self.publish(need, header) })
+    }
+
+    /// [`publish`](Self::publish) of a record of several lines, at `offset` in the ring.
+    #[inline(never)]
+    fn publish_lines(&mut self, need: u32, header: Header, offset: usize) -> u32 {
+        let len = usize::from(header.len);
         // What is longer is in a cell where answers are as long, and where it is not, many come in a row.
-        let awaited = need > 1 && draft.len < CELLED && self.is_awaited(draft.len);
-        let position = self.publish(need, draft.header());
-        if need > 1 {
-            if awaited {
-                self.ring.hand_on(at, draft.len);
-            }
-            self.claim_ahead(need);
+        let awaited = len < CELLED && self.is_awaited(len);
+        let position = self.publish(need, header);
+        if awaited {
+            // The first one its reader has already: it looks at it all the time.
+            self.ring.hand_on(offset + LINE, (need as usize - 1) * LINE);
         }
-        Ok(position)
+        self.claim_ahead(need);
+        position
     }
 
     /// Whether the peer waits for the record that is to be published, as far as known, so that its payload is to be handed on: it has read all before it, and said something since. In a
@@ -333,15 +340,8 @@ impl Link {
         if len != 0 {
             self.ring.fill(offset + HEAD, iov, 0, len);
         }
-        let awaited = need > 1 && self.is_awaited(len);
-        let position = self.publish(need, Header { kind: Kind::Inline, flags, len: len as u16, ack: 0, tag, data });
-        if need > 1 {
-            if awaited {
-                self.ring.hand_on(offset + LINE, len + HEAD - LINE);
-            }
-            self.claim_ahead(need);
-        }
-        Ok(position)
+        let header = Header { kind: Kind::Inline, flags, len: len as u16, ack: 0, tag, data };
+        Ok(if need > 1 { self.publish_lines(need, header, offset) } else { self.publish(need, header) })
     }
 
     /// How payload of a message that lies there is put into a record; `len`: bytes of it.
