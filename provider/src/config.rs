@@ -145,8 +145,8 @@ table! {
         rings: Kind::Choice(&["sealed", "open", "taken"]), 0, 0, 2, granite: 1, zen: 1, zen3: 2, zen4: 2;
         /// How payload of 1 KiB or more is copied by way of memory that two processes have: memcpy; ahead: whoever reads what the other one has just written, 2 KiB or more of it, asks for its lines well before it comes to them, for the prefetchers of some processors ask for too few at a time (messages below 256 KiB); vectors: by loads and stores of whole lines, where the processor has them (AVX-512), but for rings (messages below 32 KiB); abreast: 4 KiB or more by loads and stores of half a line (AVX), 12 KiB or more in two stretches side by side, for the prefetchers of some processors follow each of them, but for rings.
         record_copy: Kind::Choice(&["memcpy", "ahead", "vectors", "abreast"]), 0, 0, 3, granite: 2, zen: 2, zen3: 3, zen4: 1;
-        /// Shortest payload in common memory that is announced before it is there, if its message is no longer than 64 KiB: its reader finds out where it belongs meanwhile, and copies behind its writer. Only what is behind open rings is that memory, and takes 32 KiB at a time: more means never.
-        announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, granite: 17 << 10, zen: 16 << 10, zen4: 8 << 10;
+        /// Shortest payload in common memory that is announced before it is there, if its message is no longer than 64 KiB: its reader finds out where it belongs meanwhile, and copies behind its writer. Only what is behind open rings is that memory, and takes 32 KiB at a time: more means never. One record that may be handed on (FI_RUSTMX_HAND_ON) is not announced.
+        announce_min: Kind::Bytes, 8 << 10, 1 << 10, 64 << 10, granite: 16 << 10, zen: 16 << 10, zen4: 8 << 10;
         /// Most pieces in which such a payload comes, of 4 KiB or more each: after each of them its reader is told.
         announce_pieces: Kind::Count, 8, 1, 64, zen: 2, zen3: 4, zen4: 8;
         /// Payload bytes one peer may leave unmatched at a receiver before its further messages wait at the sender.

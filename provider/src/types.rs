@@ -319,6 +319,10 @@ pub struct Presumed {
     pub same: bool,
     /// The receiver is asked how long its copy takes.
     pub tells: bool,
+    /// Which time it is that the habit is as it is: what was told of an earlier time says nothing.
+    pub era: u8,
+    /// The poll of its endpoint before which it was sent.
+    pub sent_at: u64,
 }
 
 /// Longest message of the inject calls: what an inline record holds.

@@ -45,6 +45,7 @@ struct Desk<'a> {
     waited: bool,
     /// Nor at so many before it.
     idle: u64,
+    tick: u64,
     /// What was taken last was a part of a message, of which more is to come.
     in_parts: bool,
     /// The record at the head names memory of this number, of which the peer has told in its socket, where nobody has looked yet.
@@ -95,6 +96,7 @@ impl Endpoint {
             since: self.poll.empty_at(peer.hot),
             waited,
             idle: self.poll.idle,
+            tick: self.poll.tick,
             in_parts: false,
             news: None,
         };
@@ -365,7 +367,9 @@ impl Desk<'_> {
         if header.kind == Kind::Fin {
             let Finished { req, unmapped, told } = peer.copies.on_fin(header)?;
             if let Some(told) = told {
-                peer.habits.told(told, self.idle >= LATE);
+                // Nothing was found in so many polls since it was sent.
+                let polls = self.idle.min(self.tick.wrapping_sub(told.presumed.sent_at));
+                peer.habits.told(told, polls >= LATE);
             }
             if let Some(total) = unmapped {
                 peer.tally.came_back(total, true, false, Back::Unmapped);

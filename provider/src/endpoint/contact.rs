@@ -415,7 +415,15 @@ impl Endpoint {
             peer.copies.allow_kernel();
         }
         peer.habits = Habits::new(self.config.cached_pace);
-        open_memory(&mut peer.copies, &self.config, &self.crowd, target(self.door.as_deref(), peer.pid, &peer.name));
+        let target = target(self.door.as_deref(), peer.pid, &peer.name);
+        open_memory(&mut peer.copies, &self.config, &self.crowd, target);
+        // Whoever presumes that we have a message in our cache waits for our copy of it, also if no receive does. So it must be sure that we can make one.
+        if self.config.cma == 0
+            && !self.selection.again().is_empty()
+            && let (Some(target), Some(link)) = (target, &peer.link)
+        {
+            link.tell_reads(target.find().is_ok());
+        }
     }
 
     /// Maps what a peer sent and begins to poll its ring.

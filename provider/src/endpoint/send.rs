@@ -87,16 +87,18 @@ pub(super) struct Waiting {
     len: usize,
     /// What its completion needs.
     pub req: SendReq,
+    /// What a habit said of it.
+    asked: Option<Turn>,
 }
 
 impl Waiting {
-    fn new(msg: &Message<'_>, req: SendReq, copy: bool) -> Waiting {
+    fn new(msg: &Message<'_>, req: SendReq, copy: bool, asked: Option<Turn>) -> Waiting {
         let mut bytes = Vec::new();
         if copy {
             gather_into(msg.iov, 0, msg.len, &mut bytes);
         }
         let iov = UserIov::from(if copy { &[] } else { msg.iov });
-        Waiting { tagged: msg.tagged, tag: msg.tag, data: msg.data, iov, bytes, len: msg.len, req }
+        Waiting { tagged: msg.tagged, tag: msg.tag, data: msg.data, iov, bytes, len: msg.len, req, asked }
     }
 
     fn message(&self) -> Message<'_> {
@@ -174,7 +176,14 @@ pub(super) struct Way {
     pub pick: Pick,
     /// As in [`Message`].
     pub lent: u32,
-    presumed: Option<Presumed>,
+    /// What a habit said of it, if one was asked.
+    asked: Option<Turn>,
+}
+
+impl Way {
+    fn presumed(&self) -> Option<Presumed> {
+        if let Some(Turn::Once(presumed)) = self.asked { Some(presumed) } else { None }
+    }
 }
 
 /// What an endpoint lends with.
@@ -184,6 +193,10 @@ pub(super) struct Lends<'a> {
     pub private: &'a mut Private,
     pub config: &'a Config,
     pub crowd: &'a Crowd,
+    /// The number of the next poll.
+    pub tick: u64,
+    /// What a habit said of this message already: one is asked once.
+    pub asked: Option<Turn>,
 }
 
 /// The way of a longer message: that of the table, or that of messages in lent memory, and its number there, if it can be lent; where the better of
@@ -198,48 +211,44 @@ pub(super) fn or_once(
 ) -> Way {
     match selection.may_go_once(len) {
         true => once(pick, selection, lends, peer, (iov, len)),
-        false => Way { pick, lent: 0, presumed: None },
+        false => Way { pick, lent: 0, asked: None },
     }
 }
 
 /// [`or_once`] of a message of a size that may go by one copy.
 #[inline(never)]
 fn once(pick: Pick, selection: &Selection, lends: Lends<'_>, peer: &mut Peer, (iov, len): (&[UserSeg], usize)) -> Way {
-    let (config, crowd) = (lends.config, lends.crowd);
-    let plain = Way { pick, lent: 0, presumed: None };
+    let Lends { config, crowd, tick, asked, .. } = lends;
+    let plain = Way { pick, lent: 0, asked };
     if let Some(pick) = selection.choose_lent(len)
         && let lent @ 1.. = lend(lends, peer, iov)
     {
         if !selection.by_habit().contains(&len) {
-            return Way { pick, lent, ..plain };
+            return Way { pick, lent, asked: None };
         }
-        return match peer.habits.turn_lent(iov, len) {
-            Turn::Once(presumed) => Way { pick, lent, presumed: Some(presumed) },
-            Turn::Ring => {
-                peer.tally.note_unlent(Some(Unlent::Rewritten));
-                plain
-            }
-        };
+        let turn = asked.unwrap_or_else(|| peer.habits.turn_lent(iov, len, tick));
+        if turn == Turn::Ring {
+            peer.tally.note_unlent(Some(Unlent::Rewritten));
+            return Way { asked: Some(turn), ..plain };
+        }
+        return Way { pick, lent, asked: Some(turn) };
     }
     if selection.again().contains(&len) && !Yields::of(config).now(|| crowd.is_crowded()) {
-        return again(plain, peer, iov);
+        return again(plain, peer, iov, tick);
     }
-    plain
+    Way { asked: None, ..plain }
 }
 
 /// The way of a message in private memory that goes by `plain`, or is left to the kernel if the receiver is taken to have its buffer in its cache.
-fn again(plain: Way, peer: &mut Peer, iov: &[UserSeg]) -> Way {
-    let ([one], false) = (iov, plain.pick.turned) else { return plain };
+fn again(plain: Way, peer: &mut Peer, iov: &[UserSeg], tick: u64) -> Way {
+    let ([one], false) = (iov, plain.pick.turned) else { return Way { asked: None, ..plain } };
     // Where the kernel is not asked, nobody need know what the buffer looks like.
-    if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.can_receive()) {
-        return plain;
+    if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.is_read() && link.can_receive()) {
+        return Way { asked: None, ..plain };
     }
-    match peer.habits.turn_again(one) {
-        Turn::Once(presumed) => {
-            Way { pick: Pick { proto: ProtoId::Syscall, turned: true, ..plain.pick }, presumed: Some(presumed), ..plain }
-        }
-        Turn::Ring => plain,
-    }
+    let turn = plain.asked.unwrap_or_else(|| peer.habits.turn_again(one, tick));
+    let pick = if turn == Turn::Ring { plain.pick } else { Pick { proto: ProtoId::Syscall, turned: true, ..plain.pick } };
+    Way { pick, lent: 0, asked: Some(turn) }
 }
 
 /// The number of the memory in which a message lies, if the peer can map that; else 0, and the tally knows why.
@@ -340,16 +349,18 @@ impl Endpoint {
         };
         let copy = args.inject || flags.contains(OpFlags::INJECT);
         let peer = self.peers.get_mut(id);
+        let mut asked = way.and_then(|way| way.asked);
         if !peer.backlog.is_empty() {
-            return self.wait_for_room(out, id, Waiting::new(&msg, req, copy));
+            return self.wait_for_room(out, id, Waiting::new(&msg, req, copy, asked));
         }
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, copy);
         if pick.proto != ProtoId::Inline {
-            let (config, crowd) = (&self.config, &self.crowd);
-            let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
+            let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
+            let (door, private) = (self.door.as_deref_mut(), &mut self.private);
+            let lends = Lends { terms, door, private, config, crowd, tick, asked };
             let way = way.unwrap_or_else(|| or_once(pick, table, lends, peer, (msg.iov, len)));
-            (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
+            (pick, msg.lent, msg.presumed, asked) = (way.pick, way.lent, way.presumed(), way.asked);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -366,7 +377,9 @@ impl Endpoint {
                 Ok(())
             }
             Err(Refused::Corrupt) => self.not_started(out, id),
-            Err(Refused::Full | Refused::Window | Refused::Unable) => self.wait_for_room(out, id, Waiting::new(&msg, req, copy)),
+            Err(Refused::Full | Refused::Window | Refused::Unable) => {
+                self.wait_for_room(out, id, Waiting::new(&msg, req, copy, asked))
+            }
         }
     }
 
@@ -428,15 +441,16 @@ impl Endpoint {
             && let Some(message) = peer.backlog.pop_front()
         {
             let mut msg = message.message();
+            let mut asked = message.asked;
             let table = table(&self.selection, &self.far, peer);
             // A payload of its own is that of a call that gave its buffer back.
             let mut pick = table.choose(message.len, !message.bytes.is_empty());
             if pick.proto != ProtoId::Inline {
-                let (config, crowd) = (&self.config, &self.crowd);
-                let lends =
-                    Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
+                let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
+                let (door, private) = (self.door.as_deref_mut(), &mut self.private);
+                let lends = Lends { terms, door, private, config, crowd, tick, asked: message.asked };
                 let way = or_once(pick, table, lends, peer, (msg.iov, msg.len));
-                (pick, msg.lent, msg.presumed) = (way.pick, way.lent, way.presumed);
+                (pick, msg.lent, msg.presumed, asked) = (way.pick, way.lent, way.presumed(), way.asked);
             }
             let Some(link) = &mut peer.link else { return Err(Corrupt) };
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -444,7 +458,7 @@ impl Endpoint {
                 Ok(Started::Sent(position)) => done.push((message.req, position)),
                 Ok(Started::Streaming) => {}
                 Err(refused) => {
-                    peer.backlog.push_front(message);
+                    peer.backlog.push_front(Waiting { asked, ..message });
                     return if refused == Refused::Corrupt { Err(Corrupt) } else { Ok(started) };
                 }
             }

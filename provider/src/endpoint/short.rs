@@ -45,8 +45,9 @@ impl Endpoint {
         if args.inject || flags.contains(OpFlags::INJECT) {
             return Err(None);
         }
-        let (config, crowd) = (&self.config, &self.crowd);
-        let lends = Lends { terms: self.terms, door: self.door.as_deref_mut(), private: &mut self.private, config, crowd };
+        let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
+        let (door, private) = (self.door.as_deref_mut(), &mut self.private);
+        let lends = Lends { terms, door, private, config, crowd, tick, asked: None };
         let way = or_once(eager, table, lends, peer, (args.iov, len));
         if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
             return Err(Some(way));

@@ -315,5 +315,12 @@ mod tests {
         t.turn(eager, ProtoId::Stream, Why::Ring, 2000);
         assert_eq!(t.of_turned(usize::from(eager), ProtoId::Stream), Tally { count: 2, bytes: 5000 }, "for two reasons");
         assert_eq!(t.of_turned(usize::from(eager), ProtoId::Syscall), Tally::default());
+        // One that was left to the kernel and came back was turned once.
+        t.count(eager, 4000);
+        t.turn(eager, ProtoId::Syscall, Why::Again, 4000);
+        t.came_back(4000, false, true, Back::Unreachable);
+        assert!(!t.take_returned(&selection));
+        assert_eq!(t.of_turned(usize::from(eager), ProtoId::Syscall), Tally::default());
+        assert_eq!(t.of_turned(usize::from(eager), ProtoId::Stream), Tally { count: 3, bytes: 9000 });
     }
 }

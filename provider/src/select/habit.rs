@@ -93,11 +93,13 @@ struct Habit {
     /// Messages until the end of the next trial; or by the one copy so far.
     count: u16,
     pause: u16,
+    /// Goes up with each change.
+    era: u8,
 }
 
 impl Habit {
     /// Messages go by the one copy at first.
-    const NEW: Habit = Habit { once: true, against: 0, count: 0, pause: PAUSE.0 };
+    const NEW: Habit = Habit { once: true, against: 0, count: 0, pause: PAUSE.0, era: 0 };
 
     /// Whether the next message goes by the one copy, and, if so, whether it tells.
     fn turn(&mut self) -> Option<bool> {
@@ -124,17 +126,22 @@ impl Habit {
     fn told(&mut self, from_cache: bool) {
         self.against = if from_cache == self.once { 0 } else { self.against + 1 };
         if self.against == CONVINCED {
-            *self = Habit { once: from_cache, against: 0, count: if from_cache { 0 } else { self.pause }, pause: self.pause };
+            self.change();
         }
     }
 
     /// The sender had to wait long for a message.
     fn was_late(&mut self) {
         if self.once {
-            *self = Habit { once: false, against: 0, count: self.pause, pause: self.pause };
+            self.change();
         } else if self.count < TRIALS {
             self.waits_longer();
         }
+    }
+
+    fn change(&mut self) {
+        (self.once, self.against, self.era) = (!self.once, 0, self.era.wrapping_add(1));
+        self.count = if self.once { 0 } else { self.pause };
     }
 }
 
@@ -155,35 +162,43 @@ impl Habits {
         Habits { lent: [new; 2], again: new, sources: Sources::default(), pace }
     }
 
-    /// What the next message is to do, which lies in lent memory.
-    pub fn turn_lent(&mut self, iov: &[UserSeg], len: usize) -> Turn {
+    /// What the next message is to do, which lies in lent memory; `tick`: the number of the next poll.
+    pub fn turn_lent(&mut self, iov: &[UserSeg], len: usize, tick: u64) -> Turn {
         let same = matches!(iov, [one] if self.sources.are_same(one));
-        let habit = &mut self.lent[usize::from(same)][class(len)];
-        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Presumed { same, tells }))
+        turn(&mut self.lent[usize::from(same)][class(len)], same, tick)
     }
 
     /// The same of one that lies elsewhere.
-    pub fn turn_again(&mut self, source: &UserSeg) -> Turn {
+    pub fn turn_again(&mut self, source: &UserSeg, tick: u64) -> Turn {
         if !self.sources.are_same(source) {
             return Turn::Ring;
         }
-        let habit = &mut self.again[class(source.len())];
-        habit.turn().map_or(Turn::Ring, |tells| Turn::Once(Presumed { same: true, tells }))
+        turn(&mut self.again[class(source.len())], true, tick)
     }
 
     /// What became of such a message; `late`: its sender, which had nothing else to do, has waited long for that.
     pub fn told(&mut self, told: Told, late: bool) {
-        let Told { len, lent, same, ns } = told;
+        let Told { len, lent, presumed, ns } = told;
         let habit = match lent {
-            true => &mut self.lent[usize::from(same)][class(len)],
+            true => &mut self.lent[usize::from(presumed.same)][class(len)],
             false => &mut self.again[class(len)],
         };
+        if presumed.era != habit.era {
+            return;
+        }
         if late {
             habit.was_late();
         } else if ns != 0 {
             let ns = if lent { ns } else { ns.saturating_sub(CALL) };
             habit.told(is_from_cache(len, ns, self.pace));
         }
+    }
+}
+
+fn turn(habit: &mut Habit, same: bool, sent_at: u64) -> Turn {
+    match habit.turn() {
+        Some(tells) => Turn::Once(Presumed { same, tells, era: habit.era, sent_at }),
+        None => Turn::Ring,
     }
 }
 
@@ -256,14 +271,14 @@ mod tests {
                 Program::Reuses | Program::Repeats => {}
             }
             let source = of_slice(buffer);
-            let turn = if lent { habits.turn_lent(&[source], LEN) } else { habits.turn_again(&source) };
+            let turn = if lent { habits.turn_lent(&[source], LEN, 0) } else { habits.turn_again(&source, 0) };
             match turn {
                 Turn::Ring => time += 1.0,
-                Turn::Once(Presumed { same, tells }) => {
+                Turn::Once(presumed) => {
                     let found = fetched && matches!(program, Program::Reuses | Program::Counts);
                     time += if found { 0.4 } else { 1.3 };
                     fetched = true;
-                    let told = Told { len: LEN, lent, same, ns: if tells { took(found) } else { 0 } };
+                    let told = Told { len: LEN, lent, presumed, ns: if presumed.tells { took(found) } else { 0 } };
                     answers.push_back((i + late, told));
                 }
             }
@@ -298,11 +313,14 @@ mod tests {
     }
 
     fn turn(habits: &mut Habits, len: usize) -> Turn {
-        habits.turn_lent(&[], len)
+        habits.turn_lent(&[], len, 0)
     }
 
+    /// Of a message as the habit is now.
     fn told(habits: &mut Habits, len: usize, found: bool) {
-        habits.told(Told { len, lent: true, same: false, ns: took(found) }, false);
+        let era = habits.lent[0][class(len)].era;
+        let presumed = Presumed { same: false, tells: true, era, sent_at: 0 };
+        habits.told(Told { len, lent: true, presumed, ns: took(found) }, false);
     }
 
     #[test]
@@ -328,8 +346,8 @@ mod tests {
         let source = of_slice(&mut buffer);
         let mut waited = Vec::new();
         for i in 0..100_000 {
-            if let Turn::Once(Presumed { same, .. }) = habits.turn_again(&source) {
-                habits.told(Told { len: LEN, lent: false, same, ns: 0 }, true);
+            if let Turn::Once(presumed) = habits.turn_again(&source, 0) {
+                habits.told(Told { len: LEN, lent: false, presumed, ns: 0 }, true);
                 waited.push(i);
             }
         }
@@ -338,18 +356,35 @@ mod tests {
         assert!(waited.len() < 25, "{waited:?}");
         // When the receiver waits again they are as before, after one trial.
         let once = (0..20_000).filter(|_| {
-            let Turn::Once(Presumed { same, tells }) = habits.turn_again(&source) else { return false };
-            habits.told(Told { len: LEN, lent: false, same, ns: if tells { 100 } else { 0 } }, false);
+            let Turn::Once(presumed) = habits.turn_again(&source, 0) else { return false };
+            habits.told(Told { len: LEN, lent: false, presumed, ns: if presumed.tells { 100 } else { 0 } }, false);
             true
         });
         assert!(once.count() > 10_000);
+    }
+
+    /// What is still under way when a habit changes was presumed before: it says nothing.
+    #[test]
+    fn what_was_presumed_before_does_not_count() {
+        let (mut habits, mut buffer) = (Habits::new(130), [0; LEN]);
+        let source = of_slice(&mut buffer);
+        habits.turn_again(&source, 0);
+        let window: Vec<Turn> = (0..64).map(|_| habits.turn_again(&source, 0)).collect();
+        for (i, turn) in window.into_iter().enumerate() {
+            let Turn::Once(presumed) = turn else { panic!("all at first") };
+            habits.told(Told { len: LEN, lent: false, presumed, ns: 100 }, i == 0);
+        }
+        assert!((0..20).all(|_| habits.turn_again(&source, 0) == Turn::Ring));
     }
 
     #[test]
     fn a_call_by_which_the_kernel_copies_is_not_taken_for_a_slow_cache() {
         let mut habits = Habits::new(60);
         let mut told = |len, ns| {
-            (0..CONVINCED).for_each(|_| habits.told(Told { len, lent: false, same: true, ns }, false));
+            for _ in 0..CONVINCED {
+                let presumed = Presumed { same: true, tells: true, era: habits.again[class(len)].era, sent_at: 0 };
+                habits.told(Told { len, lent: false, presumed, ns }, false);
+            }
             habits.again[class(len)].once
         };
         // Of Granite Rapids: one way less what an offer and its answer take.

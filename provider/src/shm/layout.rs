@@ -3,7 +3,7 @@
 //! ```text
 //! line 0  card      word 0 magic, 1 version, 2 bytes, 3 fenced, 4 cells
 //! line 1  progress  word 0 consumed, 1 credit
-//! line 2  stance    word 0 hot, 1 state
+//! line 2  stance    word 0 hot, 1 state, 2 reads
 //! line 3  shares   word 0 front, 1 back, 2 copied, 3 taken, 4 placed
 //! line 4  invitation
 //! line 5  unused
@@ -50,6 +50,8 @@ pub const CREDIT: usize = LINE_WORDS + 1;
 pub const HOT: usize = 2 * LINE_WORDS;
 /// Word index of `stance.state`: [`OPEN`] or [`CLOSED`].
 pub const STATE: usize = 2 * LINE_WORDS + 1;
+/// Word index of `stance.reads`: 1 if the kernel lets the owner read the other side's memory.
+pub const READS: usize = 2 * LINE_WORDS + 2;
 /// Word index of `shares.front`: what the owner claims of a message to it ([`split`](super::split)).
 pub const FRONT: usize = 3 * LINE_WORDS;
 /// Word index of `shares.back`: what the owner claims of a message from it.

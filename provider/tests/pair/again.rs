@@ -9,10 +9,17 @@ const N: usize = 20_000;
 /// More idle polls than a sender makes before it takes its receiver for busy.
 const LONG: usize = 2_000;
 
-/// Two endpoints; whoever copies finds everything in its cache, however slow this machine is, and both have a core.
+/// Whoever copies finds everything in its cache, however slow this machine is, and all have a core.
+fn config() -> Config {
+    Config { again_min: 16 << 10, cached_pace: 1_000_000, yield_when_idle: 1, ..Config::default() }
+}
+
 fn pair() -> (Node, Node, Addr, Addr) {
-    let config = || Config { again_min: 16 << 10, cached_pace: 1_000_000, yield_when_idle: 1, ..Config::default() };
-    let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
+    pair_of(config(), config())
+}
+
+fn pair_of(a: Config, b: Config) -> (Node, Node, Addr, Addr) {
+    let (mut a, mut b) = (Node::with(a, attr()), Node::with(b, attr()));
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
     // Until both know each other nothing is left to the kernel.
     for _ in 0..2 {
@@ -63,7 +70,13 @@ fn only_what_looks_the_same_is_the_kernels() {
 #[test]
 fn two_that_send_first_do_not_wait_for_each_other() {
     let _dog = watchdog("crosswise", 60);
-    let (mut a, mut b, to_b, to_a) = pair();
+    crosswise(config(), |stats| stats.syscall > 10);
+    // Who may not copy out of the other's memory says so, and nothing is left to it.
+    crosswise(Config { cma: 1, ..config() }, |stats| stats.syscall == 0);
+}
+
+fn crosswise(of_b: Config, as_wanted: fn(&rustmx::stats::Stats) -> bool) {
+    let (mut a, mut b, to_b, to_a) = pair_of(config(), of_b);
     let (mut from_a, mut from_b, mut into_a, mut into_b) = (pattern(N, 1), pattern(N, 2), vec![0; N], vec![0; N]);
     for round in 0..20 {
         a.send(Msg::new(to_b, round), &mut from_a).expect("send");
@@ -79,7 +92,7 @@ fn two_that_send_first_do_not_wait_for_each_other() {
         assert!(into_a == from_b && into_b == from_a, "round {round}");
     }
     let stats = [a.stats(), b.stats()];
-    assert!(not_by_network("nothing is copied once there") || stats.iter().all(|s| s.syscall > 10), "{stats:?}");
+    assert!(not_by_network("nothing is copied once there") || stats.iter().all(as_wanted), "{stats:?}");
 }
 
 /// What nobody has asked for is kept up to the window, found by a peek, claimed, and cut to its receive.
@@ -137,10 +150,14 @@ fn a_sender_does_not_wait_twice() {
     let (mut a, mut b, to_b, _) = pair();
     let (mut bytes, mut into) = (pattern(N, 1), vec![vec![0; N]; 5]);
     message(&mut a, &mut b, to_b, &mut bytes);
+    a.quiet(LONG);
+    message(&mut a, &mut b, to_b, &mut bytes);
     b.recv(Want::tag(0), &mut into[0]).expect("recv");
     a.send(Msg::new(to_b, 0), &mut bytes).expect("send");
     a.quiet(LONG);
     run(&mut [&mut a, &mut b], &[1, 1]);
+    // What it did before it sent is not the receiver's fault.
+    assert_eq!(a.stats().syscall, 2);
     let before = a.stats();
     for (tag, into) in (1..).zip(&mut into[1..]) {
         b.recv(Want::tag(tag), into).expect("recv");
@@ -150,4 +167,47 @@ fn a_sender_does_not_wait_twice() {
     assert_eq!((a.stats().eager - before.eager, a.stats().syscall - before.syscall), (4, 0));
     b.complete(4);
     assert!(into.iter().all(|into| *into == bytes));
+}
+
+/// A full ring: what waits for room is looked at once, and does not look the same as itself.
+#[test]
+fn what_waits_for_room_is_looked_at_once() {
+    if not_by_network("nothing is copied once there") {
+        return;
+    }
+    let _dog = watchdog("room", 60);
+    let small = || Config { ring_size: 8 << 10, eager_max: 1 << 10, eager_window: 1 << 30, rings: 0, ..config() };
+    let (mut a, mut b, to_b, _) = pair_of(small(), small());
+    const SHORT: usize = 1000;
+    let mut fill = vec![pattern(SHORT, 1); 40];
+    let (mut bytes, mut into) = (pattern(N, 2), vec![0; N]);
+    for round in 0..3 {
+        bytes.copy_from_slice(&pattern(N, 10 + round));
+        for one in &mut fill {
+            a.send(Msg::new(to_b, 7), one).expect("send");
+        }
+        a.send(Msg::new(to_b, 8), &mut bytes).expect("send");
+        let before = a.stats().ring_full;
+        assert!(before > 0, "no room");
+        let (mut sent, mut came) = (0, 0);
+        let mut short = [0; SHORT];
+        for _ in 0..fill.len() {
+            sent += all_ok(&a.poll());
+            b.recv(Want::tag(7), &mut short).expect("recv");
+            while came == 0 {
+                sent += all_ok(&a.poll());
+                came += all_ok(&b.poll());
+            }
+            came = 0;
+        }
+        b.recv(Want::tag(8), &mut into).expect("recv");
+        let until = Deadline::new(10);
+        while came == 0 || sent < fill.len() + 1 {
+            sent += all_ok(&a.poll());
+            came += all_ok(&b.poll());
+            until.check(|| format!("{sent} sent, {came} came"));
+        }
+        assert!(into == bytes, "round {round}");
+    }
+    assert_eq!(a.stats().syscall, 0, "rewritten each time");
 }

@@ -5,9 +5,9 @@ use super::means::{Means, is_fresh};
 use super::{Copies, Note, Said};
 use crate::mem::engine::Engine;
 use crate::mem::pool::Pool;
+use crate::mem::remote::NoAccess;
 use crate::protocol::{Announced, Delivery, Wire, place_held};
 use crate::request::{Envelope, RecvReq};
-use crate::sys::clock::Clock;
 use crate::transport::link::{Corrupt, Link};
 
 /// Longest message that a receiver keeps if its sender asks for that: what may else be a record.
@@ -34,16 +34,21 @@ impl Copies {
             (None, None) => return Ok(None),
         };
         let mut bytes = pool.take();
-        let begun = self.clock.as_ref().filter(|_| body.timed).map(Clock::now);
-        if total > 0 && means.append(&from, total, &mut bytes).is_err() {
+        if total > 0
+            && let Err(why) = means.append(&from, total, &mut bytes)
+        {
             pool.give(bytes);
+            if why != NoAccess::Fault {
+                self.no_read = true;
+                link.tell_reads(false);
+            }
             return Ok(None);
         }
-        let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
         let unmapped = body.lent != 0 && self.loans.get(body.lent).is_none();
         self.kept += total;
         self.fetched += total as u64;
-        self.notes.push_back(Note::Fin(body.id, unmapped, ns));
+        // How long that took, with memory made for it, says nothing of the source.
+        self.notes.push_back(Note::Fin(body.id, unmapped, 0));
         self.write_notes(link, None)?;
         Ok(Some(bytes))
     }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! sender                                     receiver
-//!   OFFER [total, id | where it is]  ─▶       match? no: keep the envelope, no byte moves
+//!   OFFER [total, id | where it is]  ─▶       match? no: keep the envelope (see below)
 //!                                             yes, short: copy it
 //!         ◀─ ACCEPT [number | where it goes]  yes, long: share it out, and begin at the front
 //!   copy from the back                        copy from the front, chunk by chunk (`shm::split`)
@@ -514,8 +514,9 @@ impl Protocol for Single {
             }
             return Err(why.into());
         }
-        let same = msg.presumed.map(|presumed| presumed.same);
-        copies.tx.insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, same, shared: false });
+        copies
+            .tx
+            .insert(id, Offered { iov: msg.iov.into(), total: msg.len, req: *req, lent, presumed: msg.presumed, shared: false });
         if let Some(taken) = taken {
             copies.write_invited(wire.link, &taken, msg.iov, msg.len);
         }

@@ -9,6 +9,7 @@ use crate::protocol::Target;
 use crate::request::SendReq;
 use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER, Share};
 use crate::transport::link::{Corrupt, Link};
+use crate::types::Presumed;
 use crate::wire::header::{Header, MAX_PIECES, flag};
 use crate::wire::offer::{Named, Pieces, parse_pieces};
 
@@ -19,8 +20,8 @@ pub(super) struct Offered {
     pub req: SendReq,
     /// The receiver can map the memory that it lies in.
     pub lent: bool,
-    /// Of a message that was presumed to be in the receiver's cache: as in [`Presumed`](crate::types::Presumed).
-    pub same: Option<bool>,
+    /// Of a message that was presumed to be in the receiver's cache.
+    pub presumed: Option<Presumed>,
     /// The receiver has shared it out: there is a part for us.
     pub shared: bool,
 }
@@ -57,8 +58,8 @@ pub struct Told {
     pub len: usize,
     /// The receiver had mapped it; else the kernel copied.
     pub lent: bool,
-    /// As in [`Presumed`](crate::types::Presumed).
-    pub same: bool,
+    /// What was presumed.
+    pub presumed: Presumed,
     /// Nanoseconds that the copy took; 0: that was not told.
     pub ns: u64,
 }
@@ -93,7 +94,10 @@ impl Copies {
     pub(super) fn copy_back(&mut self, link: &Link) -> usize {
         let Some((id, part)) = self.parts.front_mut() else { return 0 };
         let id = *id;
-        let Some(Offered { iov, .. }) = self.tx.get(&id) else { return 0 };
+        let Some(Offered { iov, .. }) = self.tx.get(&id) else {
+            self.parts.pop_front();
+            return 0;
+        };
         part.known |= is_fresh(self.clock.as_ref(), part.since);
         let done = part.share.claimed();
         match part.write(link, self.target.filter(|_| !self.no_write), iov) {
@@ -151,22 +155,27 @@ impl Copies {
     /// The receiver has all it wants: the send is complete.
     pub fn on_fin(&mut self, header: &Header) -> Result<Finished, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Offered { total, req, lent, same, .. } = self.take_offered(id).ok_or(Corrupt)?;
+        let Offered { total, req, lent, presumed, .. } = self.take_offered(id).ok_or(Corrupt)?;
         let unmapped = (lent && header.flags & flag::UNMAPPED != 0).then_some(total);
         self.no_loans |= unmapped.is_some();
         // Of memory that it could not map nothing is presumed any more.
-        let told = same.filter(|_| unmapped.is_none()).map(|same| Told { len: total, lent, same, ns: header.data });
+        let presumed = presumed.filter(|_| unmapped.is_none());
+        let told = presumed.map(|presumed| Told { len: total, lent, presumed, ns: header.data });
         Ok(Finished { req, unmapped, told })
     }
 
     /// The receiver wants a message as a stream: `None` if this is not one of those offered.
     pub fn on_cts(&mut self, header: &Header) -> Result<Option<Returned>, Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
-        let Some(Offered { iov, total, req, lent, same, .. }) = self.take_offered(id) else { return Ok(None) };
+        let Some(offered) = self.tx.get(&id) else { return Ok(None) };
         let wanted = usize::try_from(header.data).map_err(|_| Corrupt)?;
+        if wanted > offered.total {
+            return Err(Corrupt);
+        }
+        let Some(Offered { iov, total, req, lent, presumed, .. }) = self.take_offered(id) else { return Ok(None) };
         // Had the receiver mapped what was lent, it would not have come back.
         self.no_loans |= lent;
         self.no_offers |= header.flags & flag::FORBIDDEN != 0;
-        if wanted > total { Err(Corrupt) } else { Ok(Some(Returned { iov, total, wanted, lent, presumed: same.is_some(), req })) }
+        Ok(Some(Returned { iov, total, wanted, lent, presumed: presumed.is_some(), req }))
     }
 }

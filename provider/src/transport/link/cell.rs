@@ -36,11 +36,12 @@ pub struct Announce {
     pub pieces: usize,
 }
 
-/// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory.
-pub(super) fn goes_early(draft: &Draft<'_>, announce: Announce) -> bool {
+/// Whether a record is announced before its payload is in its cell: one of a message of some length, out of the application's memory, if that is not [handed on](Link::handing_on).
+pub(super) fn goes_early(draft: &Draft<'_>, announce: Announce, hand_on: usize) -> bool {
     let of_message = matches!(draft.kind, Kind::Eager | Kind::Rts | Kind::Data);
     let has_begun = draft.kind == Kind::Data && total_len(draft.iov) > EARLY_UP_TO;
-    of_message && !has_begun && draft.len >= announce.min && draft.bytes.is_empty()
+    let is_handed_on = draft.kind == Kind::Eager && draft.len <= hand_on;
+    of_message && !has_begun && !is_handed_on && draft.len >= announce.min && draft.bytes.is_empty()
 }
 
 impl Link {
@@ -49,10 +50,10 @@ impl Link {
     pub fn send_eager(&mut self, (flags, tag, data): (u8, u64, u64), piece: &UserSeg) -> Result<u32, NotSent> {
         let (iov, len) = (std::slice::from_ref(piece), piece.len());
         if (CELLED..=CELL).contains(&len)
-            && len < self.announce.min
+            && (len < self.announce.min || len <= self.hand_on)
             && let Some(own) = self.cells.as_mut().and_then(|cells| cells.take(len))
         {
-            let engine = self.fills_by(iov, len);
+            let engine = self.fills_by(iov);
             let (memory, at, offset) = self.line_for(own, Class::Envelope)?;
             memory.fill_by(engine, at, iov, 0, len);
             self.name_cell(offset, own.cell, len);
@@ -102,7 +103,7 @@ impl Link {
     /// the line is on its way, the receiver finds out where it belongs, and copies what is there.
     #[inline(never)]
     pub(super) fn send_by_cell(&mut self, draft: &Draft<'_>, class: Class, own: Own) -> Result<u32, NotSent> {
-        let (engine, early) = (self.fills_by(draft.iov, draft.len), goes_early(draft, self.announce));
+        let (engine, early) = (self.fills_by(draft.iov), goes_early(draft, self.announce, self.hand_on));
         let (memory, at, offset) = self.line_for(own, class)?;
         match draft.bytes {
             _ if early => {}
@@ -142,7 +143,7 @@ impl Link {
         let mut filled = 0;
         while filled < draft.len {
             let step = most.min(draft.len - filled);
-            memory.fill_by(self.fills_by(draft.iov, draft.len), at + filled, draft.iov, draft.skip + filled, step);
+            memory.fill_by(self.fills_by(draft.iov), at + filled, draft.iov, draft.skip + filled, step);
             filled += step;
             self.ring.word(offset / 8 + CELL_FILLED).store(filled as u64, Ordering::Release);
         }

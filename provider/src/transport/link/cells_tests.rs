@@ -226,10 +226,10 @@ fn what_is_announced_before_it_is_written() {
     let draft = |kind, iov, len, bytes| Draft { kind, flags: 0, tag: 7, data: 9, body: [0; 2], iov, skip: 0, len, bytes };
     for kind in [Kind::Eager, Kind::Rts, Kind::Data, Kind::Put, Kind::Offer] {
         let of_message = !matches!(kind, Kind::Put | Kind::Offer);
-        assert_eq!(goes_early(&draft(kind, &most, EARLY, &[]), ANNOUNCE), of_message, "{kind:?}");
-        assert!(!goes_early(&draft(kind, &most, EARLY - 1, &[]), ANNOUNCE));
-        assert_eq!(goes_early(&draft(kind, &more, EARLY, &[]), ANNOUNCE), of_message && kind != Kind::Data, "{kind:?}");
-        assert!(!goes_early(&draft(kind, &[], EARLY, &memory[..EARLY]), ANNOUNCE));
+        assert_eq!(goes_early(&draft(kind, &most, EARLY, &[]), ANNOUNCE, 0), of_message, "{kind:?}");
+        assert!(!goes_early(&draft(kind, &most, EARLY - 1, &[]), ANNOUNCE, 0));
+        assert_eq!(goes_early(&draft(kind, &more, EARLY, &[]), ANNOUNCE, 0), of_message && kind != Kind::Data, "{kind:?}");
+        assert!(!goes_early(&draft(kind, &[], EARLY, &memory[..EARLY]), ANNOUNCE, 0));
     }
 }
 

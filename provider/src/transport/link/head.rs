@@ -167,7 +167,7 @@ impl Link {
         let total = if header.kind == Kind::Eager { header.len.into() } else { total_len(iov) };
         let engine = self.engine.for_message(total);
         match header.is_in_cell() {
-            true if self.goes_by_string(header.len.into()) => Engine::Plain,
+            true if self.goes_by_string(total) => Engine::Plain,
             true => engine,
             false => engine.for_ring(),
         }

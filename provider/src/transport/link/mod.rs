@@ -16,7 +16,7 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
-use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
+use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, READS, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
 use crate::shm::segment::{self, Parts};
 use crate::shm::split::Share;
@@ -94,7 +94,7 @@ struct Inbound {
     copied: usize,
 }
 
-/// Payload in a cell that is handed on is copied by `memcpy` from so many bytes on, whatever copies else: a string instruction there, which has it sooner.
+/// Payload in a cell that may be handed on is copied by `memcpy` from so many bytes on, whatever copies else: a string instruction there, which has it sooner.
 const BY_STRING: usize = 10 << 10;
 /// Lines that envelopes leave to control records.
 const CONTROL_KEEP: u32 = 4;
@@ -344,16 +344,17 @@ impl Link {
         Ok(if need > 1 { self.publish_lines(need, header, offset) } else { self.publish(need, header) })
     }
 
-    /// How payload of a message that lies there is put into a record; `len`: bytes of it.
+    /// How payload of a message that lies there is put into a record.
     #[inline]
-    fn fills_by(&self, iov: &[UserSeg], len: usize) -> Engine {
-        if self.goes_by_string(len) { Engine::Plain } else { self.engine.for_own().for_message(total_len(iov)) }
+    fn fills_by(&self, iov: &[UserSeg]) -> Engine {
+        let total = total_len(iov);
+        if self.goes_by_string(total) { Engine::Plain } else { self.engine.for_own().for_message(total) }
     }
 
-    /// Whether payload of so many bytes in a cell is handed on, and so long that `memcpy` is the quickest way to it.
+    /// Whether a message of so many bytes is one that may be handed on, and so long that `memcpy` is the quickest way into a cell and out of it.
     #[inline]
-    fn goes_by_string(&self, len: usize) -> bool {
-        (BY_STRING..=self.hand_on).contains(&len)
+    fn goes_by_string(&self, total: usize) -> bool {
+        (BY_STRING..=self.hand_on).contains(&total)
     }
 
     /// The offset of `need` free lines.
@@ -578,6 +579,17 @@ impl Link {
             self.credit_told = self.window + self.released;
             self.mine.word(CREDIT).store(self.credit_told, Ordering::Relaxed);
         }
+    }
+
+    /// Tells the peer whether the kernel lets us read its memory. Until then it does not.
+    pub fn tell_reads(&self, yes: bool) {
+        self.mine.word(READS).store(u64::from(yes), Ordering::Relaxed);
+    }
+
+    /// Whether the peer says that the kernel lets it read ours.
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        self.inbound.as_ref().is_some_and(|inbound| inbound.theirs.word(READS).load(Ordering::Relaxed) == 1)
     }
 
     /// Bytes that the peer may leave here without a receive.

@@ -15,7 +15,7 @@ fn unexpected(len: usize, set: Set) -> Option<(Side, Side, Vec<u8>)> {
     aim(&mut b, Reach::Everything, &table);
     set(&mut b, &table);
     let mut from: Vec<u8> = (0..len).map(|i| (i / 3) as u8).collect();
-    let presumed = Some(Presumed { same: true, tells: false });
+    let presumed = Some(Presumed { same: true, tells: false, era: 0, sent_at: 0 });
     Single::start(&mut a.wire(), &Message { presumed, ..message(0, &[of_slice(&mut from)]) }, &req(0)).expect("offered");
     for _ in 0..4 {
         for side in [&mut a, &mut b] {

@@ -305,7 +305,7 @@ struct Plan {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let len = prop_oneof![1usize..5000, 1usize..300_000];
-    let presumed = proptest::option::of(any::<bool>().prop_map(|tells| Presumed { same: true, tells }));
+    let presumed = proptest::option::of(any::<bool>().prop_map(|tells| Presumed { same: true, tells, era: 0, sent_at: 0 }));
     let more = (any::<bool>(), any::<(bool, bool)>(), presumed);
     (len, 0usize..310_000, any::<bool>(), 1usize..7, 1usize..12, more).prop_map(
         |(len, cap, whole, a, b, (early, arenas, presumed))| Plan {

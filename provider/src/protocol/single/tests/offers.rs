@@ -120,7 +120,7 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
 #[test]
 fn who_is_asked_tells_how_long_a_copy_took() {
     let told = |how, presumed: Option<bool>, share_min, posted: bool| {
-        let presumed = presumed.map(|tells| Presumed { same: true, tells });
+        let presumed = presumed.map(|tells| Presumed { same: true, tells, era: 3, sent_at: 5 });
         let (mut a, mut b) = sides(share_min);
         b.copies.set_clock(Clock::machine(), Default::default());
         lend(&mut a, &mut b, how);
@@ -136,12 +136,13 @@ fn who_is_asked_tells_how_long_a_copy_took() {
             a.push();
         }
         let told = a.told[0];
-        assert!(told.is_none_or(|told| (told.len, told.lent, told.same) == (40_000, true, true)), "{told:?}");
+        assert!(told.is_none_or(|told| (told.len, told.lent) == (40_000, true) && Some(told.presumed) == presumed), "{told:?}");
         told.map(|told| told.ns)
     };
+    let ns = told(Lent::ToRead, Some(true), usize::MAX, true).expect("presumed");
+    assert!((1..1_000_000_000).contains(&ns), "{ns}");
+    assert_eq!(told(Lent::ToRead, Some(true), usize::MAX, false), Some(0), "it was kept: nobody looked at the clock");
     for posted in [true, false] {
-        let ns = told(Lent::ToRead, Some(true), usize::MAX, posted).expect("presumed");
-        assert!((1..1_000_000_000).contains(&ns), "{ns}");
         assert_eq!(told(Lent::ToRead, Some(false), usize::MAX, posted), Some(0), "nobody asked");
         assert_eq!(told(Lent::ToRead, None, usize::MAX, posted), None, "nothing was presumed");
     }
