@@ -207,7 +207,7 @@ fn what_waits_for_room_is_looked_at_once() {
             }
         }
         b.recv(Want::tag(8), &mut into).expect("recv");
-        while sent + came < 2 * (shorts as usize + 1) {
+        while sent + came < 2 * (shorts + 1) {
             sent += all_ok(&a.poll());
             came += all_ok(&b.poll());
             until.check(|| format!("{sent} sent, {came} came"));
