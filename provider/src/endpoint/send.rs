@@ -246,7 +246,12 @@ fn again(plain: Way, peer: &mut Peer, iov: &[UserSeg], tick: u64) -> Way {
     if !peer.copies.can_ask_kernel() || !peer.link.as_ref().is_some_and(|link| link.is_read() && link.can_receive()) {
         return Way { asked: None, ..plain };
     }
-    let turn = plain.asked.unwrap_or_else(|| peer.habits.turn_again(one, tick));
+    let turn = match plain.asked {
+        // It was asked of memory that was lent then.
+        Some(Turn::Once(presumed)) if !presumed.same => Turn::Ring,
+        Some(turn) => turn,
+        None => peer.habits.turn_again(one, tick),
+    };
     let pick = if turn == Turn::Ring { plain.pick } else { Pick { proto: ProtoId::Syscall, turned: true, ..plain.pick } };
     Way { pick, lent: 0, asked: Some(turn) }
 }

@@ -2,11 +2,13 @@
 //!
 //! Protocols send and receive records through it and see neither lines nor memory. What the peer wrote is validated
 //! here (positions, headers) before anybody acts on it; [`Corrupt`] means that this peer must be disconnected.
-//! `head.rs` has what is done with a record that arrived.
+//! `head.rs` has what is done with a record that arrived, `cell.rs` payload in cells, `away.rs` what goes past the rings to another host, `copies.rs` what the two sides say of messages that they copy from buffer to buffer.
 
+mod away;
 mod cell;
 #[cfg(test)]
 mod cells_tests;
+mod copies;
 mod head;
 mod invitations;
 
@@ -16,13 +18,12 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
-use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, READS, STATE, ring_lines};
+use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
 use crate::shm::segment::{self, Parts};
-use crate::shm::split::Share;
 use crate::shm::stance::{self, Stance};
 use crate::sys::wake::Wake;
-use crate::transport::{Bulk, InPlace, Moved};
+use crate::transport::InPlace;
 use crate::wire::header::{HEAD, Header, Kind};
 use crate::wire::hello::FIRST_CREDIT;
 use cell::CELLED;
@@ -470,36 +471,6 @@ impl Link {
         self
     }
 
-    /// Whether more follows a record at once: to another host it need not be carried by itself.
-    pub fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet && self.away.is_some();
-    }
-
-    /// `away` carries payload there.
-    pub fn set_away(&mut self, away: Option<Arc<dyn InPlace>>) {
-        self.away = away;
-    }
-
-    /// `home` carries payload from there.
-    pub fn set_home(&mut self, home: Option<Arc<dyn InPlace>>) {
-        self.home = home;
-    }
-
-    /// Whether long messages go from buffer to buffer, past the rings, without either side's copying them.
-    pub fn is_in_place(&self) -> bool {
-        self.in_place
-    }
-
-    /// Sends a part of a message that the peer has asked for. `None`: there is no way.
-    pub fn post(&self, bulk: Bulk<'_>) -> Option<Moved> {
-        self.away.as_ref().map(|away| away.post(bulk))
-    }
-
-    /// A part of a message is about to be asked for. `None`: there is no way for it.
-    pub fn expect(&self, bulk: Bulk<'_>) -> Option<Moved> {
-        self.home.as_ref().map(|home| home.expect(bulk))
-    }
-
     /// How the peer can be woken; `None` when it is gone.
     pub fn set_waker(&mut self, waker: Option<Arc<dyn Wake>>) {
         self.waker = waker;
@@ -541,31 +512,6 @@ impl Link {
         usize::try_from(self.limit - self.spent).unwrap_or(usize::MAX)
     }
 
-    /// The receiver claims the next chunk of a message that both sides copy ([`Share`]).
-    pub fn claim_front(&self, share: &mut Share) -> bool {
-        self.inbound.as_ref().is_some_and(|i| share.claim_front(&self.mine, &i.theirs))
-    }
-
-    /// Where the claims to such messages of the peer's are written: here and there.
-    pub fn claim_words(&self) -> Option<(&SharedMem, &SharedMem)> {
-        self.inbound.as_ref().map(|i| (&self.mine, &i.theirs))
-    }
-
-    /// The sender claims one.
-    pub fn claim_back(&self, share: &mut Share) -> bool {
-        self.inbound.as_ref().is_some_and(|i| share.claim_back(&self.mine, &i.theirs))
-    }
-
-    /// The sender has copied what it claimed of a message.
-    pub fn tell_copied(&self, share: &Share) {
-        share.tell_copied(&self.mine);
-    }
-
-    /// Whether the sender has copied all that the receiver has not.
-    pub fn sender_copied(&self, share: &Share) -> bool {
-        self.inbound.as_ref().is_some_and(|i| share.is_copied(&i.theirs))
-    }
-
     /// Publishes our position and the peer's credit, if it does not know them yet.
     #[inline]
     pub fn tell(&mut self) {
@@ -579,17 +525,6 @@ impl Link {
             self.credit_told = self.window + self.released;
             self.mine.word(CREDIT).store(self.credit_told, Ordering::Relaxed);
         }
-    }
-
-    /// Tells the peer whether the kernel lets us read its memory. Until then it does not.
-    pub fn tell_reads(&self, yes: bool) {
-        self.mine.word(READS).store(u64::from(yes), Ordering::Relaxed);
-    }
-
-    /// Whether the peer says that the kernel lets it read ours.
-    #[inline]
-    pub fn is_read(&self) -> bool {
-        self.inbound.as_ref().is_some_and(|inbound| inbound.theirs.word(READS).load(Ordering::Relaxed) == 1)
     }
 
     /// Bytes that the peer may leave here without a receive.
