@@ -40,6 +40,9 @@
 //! | `mirror.rs` | the other side's ring as it is here |
 
 mod bundle;
+mod bursts;
+#[cfg(test)]
+mod bursts_tests;
 mod call;
 mod connection;
 mod dial;

@@ -7,6 +7,7 @@ use super::{HEALTH_EVERY, HEALTH_NAP, LOOKS};
 use crate::config::network::ZeroCopy;
 use crate::peer::name::Name;
 use crate::sys::absence::Absence;
+use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ pub(super) struct Office {
     pub poller: Arc<Poller>,
     /// Counts the turns of the endpoint.
     pub turn: AtomicU64,
+    pub clock: Clock,
     /// Connections that have something to send, and whether there are any.
     dirty: Mutex<Vec<u32>>,
     has_dirty: AtomicBool,
@@ -53,6 +55,7 @@ impl Office {
             lessons,
             poller,
             turn: AtomicU64::new(1),
+            clock: Clock::machine(),
             dirty: Mutex::default(),
             has_dirty: AtomicBool::new(false),
             absence: OnceLock::new(),

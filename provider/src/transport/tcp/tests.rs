@@ -12,6 +12,7 @@ use crate::mem::user::UserSeg;
 use crate::shm::bell::{self, Bell};
 use crate::shm::layout::MIN_SEGMENT;
 use crate::shm::segment;
+use crate::sys::clock::Clock;
 use crate::sys::tcp::{self, Piece};
 use crate::transport::link::{Class, Draft, Link, NotSent};
 use crate::transport::{Bulk, Greeting, Handed, InPlace, Line, Moved, Reply};
@@ -24,6 +25,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(super) fn sockets() -> [OwnedFd; 2] {
     let listener = tcp::listen(([127, 0, 0, 1], 0).into()).expect("listen");
@@ -40,26 +42,29 @@ fn narrow() -> [OwnedFd; 2] {
     [a, b]
 }
 
+/// Its time stands still, but for what a test makes of it.
 fn office() -> Arc<Office> {
-    Arc::new(Office::new(10_000, ZeroCopy::Auto).expect("poller"))
+    let mut office = Office::new(10_000, ZeroCopy::Auto).expect("poller");
+    office.clock = Clock::Manual(Arc::default());
+    Arc::new(office)
 }
 
 fn connection(fd: OwnedFd) -> Arc<Connection> {
     let connection = Connection::new(fd, 0, office(), None);
-    assert_eq!(connection.peer.load(std::sync::atomic::Ordering::Relaxed), NOBODY);
+    assert_eq!(connection.peer.load(Ordering::Relaxed), NOBODY);
     Arc::new(connection)
 }
 
 /// Carries bytes from one socket to another.
-struct Relay {
-    from: OwnedFd,
+pub(super) struct Relay {
+    pub from: OwnedFd,
     to: OwnedFd,
     memory: SharedMem,
 }
 
 impl Relay {
     /// At most `n` bytes. Returns how many.
-    fn pass(&self, n: usize) -> usize {
+    pub fn pass(&self, n: usize) -> usize {
         match tcp::recv(&self.from, &[Piece::Own(&self.memory, 0, n.min(self.memory.bytes()))]) {
             Ok(got) => {
                 let mut sent = 0;
@@ -80,9 +85,9 @@ impl Relay {
 }
 
 /// One side: a link as the engine has it, and its connection.
-struct Side {
-    connection: Arc<Connection>,
-    link: Link,
+pub(super) struct Side {
+    pub connection: Arc<Connection>,
+    pub link: Link,
 }
 
 impl Side {
@@ -108,15 +113,15 @@ impl Side {
     }
 }
 
-struct Scene {
-    a: Side,
-    b: Side,
-    there: Relay,
+pub(super) struct Scene {
+    pub a: Side,
+    pub b: Side,
+    pub there: Relay,
     back: Relay,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub fn new() -> Scene {
         Scene::guarded(None)
     }
 
@@ -145,6 +150,17 @@ impl Scene {
         }
         scene
     }
+
+    /// The network passes on what B said.
+    pub fn back(&self) {
+        while self.back.pass(1 << 16) > 0 {}
+    }
+
+    /// A's turn.
+    pub fn turn(&self) {
+        self.a.connection.office().turn.fetch_add(1, Ordering::Relaxed);
+        self.a.connection.flush();
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +171,8 @@ enum Step {
     Payload(usize, usize, bool),
     /// B writes a record, so that acknowledgements travel.
     Reply,
+    /// A's turn.
+    Turn,
     /// The network passes on so many bytes.
     Pass(usize),
     /// B reads its socket, and then so many records.
@@ -166,6 +184,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0usize..900).prop_map(Step::Record),
         2 => (1usize..40_000, 0usize..40_000, any::<bool>()).prop_map(|(len, room, early)| Step::Payload(len, room, early)),
         1 => Just(Step::Reply),
+        1 => Just(Step::Turn),
         4 => prop_oneof![Just(1usize), Just(31), Just(32), Just(33), Just(95), Just(96), 1usize..5000, Just(1 << 16)].prop_map(Step::Pass),
         3 => (0usize..20).prop_map(Step::Read),
     ]
@@ -186,7 +205,7 @@ struct Message {
     landed: bool,
 }
 
-fn seg(bytes: &mut [u8]) -> UserSeg {
+pub(super) fn seg(bytes: &mut [u8]) -> UserSeg {
     // SAFETY: the tests keep their buffers as long as the scene.
     unsafe { UserSeg::new(bytes.as_mut_ptr(), bytes.len()) }
 }
@@ -210,6 +229,7 @@ impl Run {
                 let _ = self.scene.b.link.send(&draft, Class::Envelope);
                 self.scene.b.connection.flush();
             }
+            Step::Turn => self.scene.turn(),
             Step::Pass(n) => _ = self.scene.there.pass(n),
             Step::Read(n) => self.read(n),
         }
@@ -330,7 +350,7 @@ fn expect(connection: &Connection, id: u32, message: &mut Message) {
     assert!(!message.landed || message.place == message.source[..message.place.len()]);
 }
 
-fn draft(bytes: &[u8]) -> Draft<'_> {
+pub(super) fn draft(bytes: &[u8]) -> Draft<'_> {
     Draft { kind: Kind::Eager, flags: 0, tag: 1, data: 2, body: [0; 2], iov: &[], skip: 0, len: bytes.len(), bytes }
 }
 

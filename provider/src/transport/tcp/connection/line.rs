@@ -24,7 +24,7 @@ impl Wake for Connection {
     /// A record was written.
     fn wake(&self) {
         if !self.is_put_off() {
-            self.send_in_time(&mut self.halves.lock());
+            self.send_in_time(&mut self.halves.lock(), true);
         }
     }
 }
@@ -148,7 +148,7 @@ impl InPlace for Connection {
         let id = bulk.id;
         if !self.stripe(&mut halves, &bulk) {
             halves.outgoing.post(bulk, false);
-            self.send_in_time(&mut halves);
+            self.send_in_time(&mut halves, false);
         }
         let moved = if halves.outgoing.done.back() == Some(&id) { Moved::AtOnce } else { Moved::Later };
         if moved == Moved::AtOnce {

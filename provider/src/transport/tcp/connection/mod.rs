@@ -3,6 +3,7 @@
 mod line;
 
 use super::bundle::Bundle;
+use super::bursts::Bursts;
 use super::call::Call;
 use super::doubt::Doubt;
 use super::haste::Haste;
@@ -27,6 +28,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// Records between looks whether enough waits to leave at once.
 const FEW: u64 = 4;
+/// Bits of a word for how many were put off, and the most that are counted.
+const COUNT: u32 = 16;
+const MOST: u64 = (1 << COUNT) - 1;
 /// Milliseconds without a word of a peer's kernel before its host is asked besides.
 const QUIET: u32 = 1000;
 
@@ -88,8 +92,9 @@ pub(super) struct Halves {
     pub origin: Option<Box<Origin>>,
     /// Why nothing more comes.
     pub ended: Option<Error>,
-    /// The turn in which something was sent last.
-    sent_in: u64,
+    /// The turn in which something was written last.
+    written_in: u64,
+    bursts: Bursts,
     /// The poller watches for room, too.
     awaits_room: bool,
     /// It does not watch at all.
@@ -146,7 +151,7 @@ pub struct Connection {
     pub(super) is_owing: AtomicBool,
     /// It counts as one that is held up ([`Office::held_up`]).
     is_held_up: AtomicBool,
-    /// The turn in which something was put off to the next, times [`FEW`], and how many records since. 0: nothing is.
+    /// The last turn in which something was put off to the next, and how often in that one ([`COUNT`]).
     put_off: AtomicU64,
     pub(super) halves: Mutex<Halves>,
 }
@@ -166,7 +171,8 @@ impl Connection {
             crossed: false,
             origin: origin.map(Box::new),
             ended: None,
-            sent_in: 0,
+            written_in: 0,
+            bursts: Bursts::new(),
             awaits_room: false,
             unwatched: false,
             waits_since: 0,
@@ -290,7 +296,6 @@ impl Connection {
     pub(super) fn flush(&self) {
         let mut halves = self.halves.lock();
         halves.is_dirty = false;
-        self.put_off.store(0, Ordering::Relaxed);
         self.send(&mut halves, false);
         self.hand_out(&mut halves);
     }
@@ -325,32 +330,53 @@ impl Connection {
         }
     }
 
-    /// Something was written or posted. The first after a turn leaves at once; what follows before the endpoint's next turn leaves together
-    /// in that turn, or when there is enough: then the application is ahead of the wire.
-    fn send_in_time(&self, halves: &mut Halves) {
+    /// Something was written, a record if it is `short`, else there is payload. The first after a turn leaves at once, if it is not held ([`Bursts`]); what follows before the endpoint's next turn
+    /// leaves together in that turn, or when there is enough: then the application is ahead of the wire.
+    fn send_in_time(&self, halves: &mut Halves, short: bool) {
         if halves.outgoing.blocked {
             return;
         }
         let turn = self.office.turn.load(Ordering::Relaxed);
+        let (begun, put_off) = Self::put_off(self.put_off.load(Ordering::Relaxed));
+        let clock = || self.office.clock.now();
+        let first = halves.written_in != turn;
+        let at_once = if first {
+            let behind = if begun == halves.written_in { put_off } else { 0 };
+            halves.written_in = turn;
+            !halves.bursts.begin(behind, short)
+        } else {
+            halves.bursts.goes_on(short, clock)
+        };
         let news = halves.outgoing.owes_much();
         let asleep = self.office.asleep.load(Ordering::Relaxed);
-        if halves.sent_in != turn || news || asleep || halves.outgoing.has_enough() {
-            halves.sent_in = turn;
+        if at_once || news || asleep || halves.outgoing.has_enough() {
+            halves.bursts.left();
             self.send(halves, news);
         } else {
             self.come_back(halves);
-            self.put_off.store(turn * FEW, Ordering::Relaxed);
+            let count = if begun == turn { put_off + 1 } else { 1 };
+            self.put_off.store(turn << COUNT | count.min(MOST), Ordering::Relaxed);
         }
+        if first {
+            halves.bursts.begun(clock);
+        }
+    }
+
+    /// The turn in which something was put off, and how much.
+    fn put_off(word: u64) -> (u64, u64) {
+        (word >> COUNT, word & MOST)
     }
 
     /// A record was written. Whether it leaves in the next turn with others, as is settled, and it is one of few since somebody looked whether there is
     /// enough. A program that sends many short messages is spared a lock for each.
     fn is_put_off(&self) -> bool {
         // The endpoint's lock is held: nobody changes either.
-        let (put_off, turn) = (self.put_off.load(Ordering::Relaxed), self.office.turn.load(Ordering::Relaxed));
-        let is = put_off / FEW == turn && put_off % FEW < FEW - 1 && !self.office.asleep.load(Ordering::Relaxed);
+        let word = self.put_off.load(Ordering::Relaxed);
+        let (begun, count) = Self::put_off(word);
+        let settled = begun == self.office.turn.load(Ordering::Relaxed) && count % FEW != 1 && count < MOST;
+        let is = settled && !self.office.asleep.load(Ordering::Relaxed);
         if is {
-            self.put_off.store(put_off + 1, Ordering::Relaxed);
+            self.put_off.store(word + 1, Ordering::Relaxed);
         }
         is
     }
