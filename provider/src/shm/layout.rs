@@ -6,7 +6,7 @@
 //! line 2  stance    word 0 hot, 1 state, 2 reads
 //! line 3  shares   word 0 front, 1 back, 2 copied, 3 taken, 4 placed
 //! line 4  invitation
-//! line 5  unused
+//! line 5  carried   word 0 written
 //! line 6… ring
 //! at the end: cells (`cells`), in open segments
 //! ```
@@ -64,6 +64,9 @@ pub const TAKEN: usize = 3 * LINE_WORDS + 3;
 pub const PLACED: usize = 3 * LINE_WORDS + 4;
 /// Word index of the owner's invitation.
 pub const INVITATION: usize = 4 * LINE_WORDS;
+
+/// Word index of `carried.written`: lines that the owner has written to its ring, of a segment in private memory, for what carries them to another host.
+pub const WRITTEN: usize = 5 * LINE_WORDS;
 
 /// The owner is there.
 pub const OPEN: u64 = 0;

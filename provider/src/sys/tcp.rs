@@ -248,6 +248,17 @@ pub fn send_flat(fd: &OwnedFd, head: &[u8], mem: &SharedMem, parts: &[(usize, us
     send_bytes(fd, unsafe { core::slice::from_raw_parts(bytes[..len].as_ptr().cast(), len) })
 }
 
+/// Sends `len` bytes of `mem` from `at` on, as many as the socket takes now: one place, which the kernel is quicker with than with a list.
+///
+/// # Errors
+/// `EAGAIN` if it takes none.
+pub fn send_own(fd: &OwnedFd, mem: &SharedMem, at: usize, len: usize) -> Result<usize, Errno> {
+    let (from, none) = (mem.pointer(at, len), core::ptr::null::<u8>());
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: `SharedMem::pointer` has checked that it is memory of ours, which the borrow keeps; no address is named.
+    count(unsafe { libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), from, len, flags, none, 0) })
+}
+
 /// Receives what is there into the pieces. 0 is the end; `EAGAIN` if there is nothing.
 pub fn recv(fd: &OwnedFd, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     let mut slices = SmallVec::new();

@@ -18,7 +18,7 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::bell::Bell;
 use crate::shm::cells::{Cell, Cells};
-use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, ring_lines};
+use crate::shm::layout::{CARD_FENCED, CLOSED, CONSUMED, CREDIT, LINE, OPEN, STATE, WRITTEN, ring_lines};
 use crate::shm::ring::{Consumer, Producer};
 use crate::shm::segment::{self, Parts};
 use crate::shm::stance::{self, Stance};
@@ -435,10 +435,14 @@ impl Link {
         }
     }
 
-    /// Wakes the peer. As long as its segment is not here we cannot see whether it sleeps, and wake it for each record.
+    /// Wakes the peer. As long as its segment is not here we cannot see whether it sleeps, and wake it for each record. What carries records to another host is told how many
+    /// there are, each time.
     #[cold]
     #[inline(never)]
     fn wake(&self) {
+        if self.in_place {
+            self.mine.word(WRITTEN).store(u64::from(self.tx.written()), Ordering::Relaxed);
+        }
         if let Some(waker) = &self.waker
             && !self.quiet
         {

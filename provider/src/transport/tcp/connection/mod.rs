@@ -306,7 +306,8 @@ impl Connection {
             return;
         }
         self.hurry_if_much(halves);
-        match halves.outgoing.flush(&self.stream, news).and_then(|()| self.stream.push()) {
+        let flushed = halves.outgoing.flush(&self.stream, news);
+        match flushed.and_then(|()| if self.stream.is_encrypted() { self.stream.push() } else { Ok(true) }) {
             Ok(all) if halves.outgoing.blocked || !all => self.come_back(halves),
             Ok(_) => {
                 self.await_room(halves, false);

@@ -47,7 +47,7 @@ impl Incoming {
         }
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
         let most = if pays { self.usual } else { self.usual.min(FLAT - FRAME_HEAD) };
-        let room = (mirror.room().min(mirror.count - mirror.at) as usize * LINE).min(most);
+        let room = (mirror.room() as usize * LINE).min(most);
         if room > 0 { Guess::Records { bytes: room } } else { Guess::Nothing }
     }
 

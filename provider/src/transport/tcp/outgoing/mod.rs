@@ -181,17 +181,17 @@ impl Outgoing {
     }
 
     /// Whether there is something to be sent, news left aside.
-    pub fn has_work(&mut self) -> bool {
+    pub fn has_work(&self) -> bool {
         !self.batch.is_empty()
             || !self.payloads.is_empty()
             || self.read != self.read_told
             || self.lane == Some(Lane::Closing)
-            || self.ring.as_mut().is_some_and(|r| r.waiting() > 0)
+            || self.ring.as_ref().is_some_and(|r| r.waiting() > 0)
     }
 
     /// Whether there is so much that nothing is to be waited for.
-    pub fn has_enough(&mut self) -> bool {
-        self.posted >= ENOUGH[1] || self.ring.as_mut().is_some_and(|r| r.waiting() as usize * LINE >= ENOUGH[0])
+    pub fn has_enough(&self) -> bool {
+        self.posted >= ENOUGH[1] || self.ring.as_ref().is_some_and(|r| r.waiting() as usize * LINE >= ENOUGH[0])
     }
 
     /// Whether the other side is to be told at once of what we read: a quarter of the ring, or half of the window.
@@ -253,7 +253,7 @@ impl Outgoing {
     /// The connection is broken.
     pub fn flush(&mut self, stream: &Stream, mut news: bool) -> Result<(), Errno> {
         self.blocked = false;
-        if self.send_little(stream)? {
+        if self.send_records(stream)? {
             return Ok(());
         }
         // What waited since the last time says nothing of what was written meanwhile.
@@ -280,21 +280,26 @@ impl Outgoing {
         }
     }
 
-    /// Few records and nothing else, by one call for bytes at one place ([`FLAT`]). Whether that was all there was, or what is left of it waits for room.
-    fn send_little(&mut self, stream: &Stream) -> Result<bool, Errno> {
+    /// Records and nothing else, by one call for bytes at one place: in the ring, where the head is put before them, or, of few that have no place for it there, put together
+    /// ([`FLAT`]). Whether that was all there was, or what is left of it waits for room.
+    fn send_records(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let only_records = self.batch.is_empty() && self.payloads.is_empty() && self.read == self.read_told;
         let (Some(ring), Some(fd), true) = (&mut self.ring, stream.plain(), only_records) else {
             return Ok(false);
         };
         let lines = ring.waiting();
-        let all = FRAME_HEAD + lines as usize * LINE;
-        if lines == 0 || all > FLAT {
+        if lines == 0 {
             return Ok(false);
         }
+        let all = FRAME_HEAD + lines as usize * LINE;
         let (consumed, credit) = ring.now();
-        let body = Body::Records { position: ring.framed, lines };
-        let head = Frame { consumed, credit, body }.emit();
-        let sent = match tcp::send_flat(fd, &head, &ring.lines, &ring.spans(lines)) {
+        let head = Frame { consumed, credit, body: Body::Records { position: ring.framed, lines } }.emit();
+        let sent = match ring.headed(&head, lines) {
+            Some(at) => tcp::send_own(fd, &ring.lines, at, all),
+            None if all > FLAT => return Ok(false),
+            None => tcp::send_flat(fd, &head, &ring.lines, &ring.spans(lines)),
+        };
+        let sent = match sent {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => 0,
             Err(why) => return Err(why),

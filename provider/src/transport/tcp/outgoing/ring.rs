@@ -2,16 +2,15 @@
 
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
-use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, ring_lines};
-use crate::shm::ring::{Consumer, Peeked};
-use crate::wire::header::Header;
+use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, LINE, STATE, WRITTEN, ring_lines};
+use crate::wire::frame::FRAME_HEAD;
+
+const _: () = assert!(FRAME_HEAD <= LINE);
 
 /// Our ring, as one connection carries it away.
 pub(super) struct Ring {
     mine: SharedMem,
     pub lines: SharedMem,
-    /// Walks behind the writer, record by record.
-    walk: Consumer<SharedMem>,
     /// Position up to which lines have been put into frames, and the line there.
     pub framed: u32,
     at: u32,
@@ -29,25 +28,13 @@ impl Ring {
         let count = ring_lines(mine.bytes());
         let lines = mine.slice(CONTROL_LINES * LINE, count as usize * LINE);
         let told = (0, mine.word(CREDIT).load(Ordering::Relaxed));
-        let walk = Consumer::new(lines.clone(), count);
-        Ring { mine, lines, walk, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false }
+        Ring { mine, lines, framed: 0, at: 0, count, told, seen: told, window: told.1, said_goodbye: false }
     }
 
     /// Lines of whole records that have not been put into frames.
-    pub fn waiting(&mut self) -> u32 {
-        // Our own writer's headers: they are sound.
-        while let Peeked::Record(words) = self.walk.peek() {
-            let (position, room) = (self.walk.consumed(), self.walk.contiguous());
-            let lines = match Header::parse_inline(words, position, room) {
-                Some(short) => Header::inline_lines(short.len.into()),
-                None => match Header::parse(words, position, room) {
-                    Ok(header) => header.lines(),
-                    Err(_) => break,
-                },
-            };
-            self.walk.release(lines);
-        }
-        self.walk.consumed().wrapping_sub(self.framed)
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        (self.mine.word(WRITTEN).load(Ordering::Relaxed) as u32).wrapping_sub(self.framed)
     }
 
     /// What we read of the other direction, and the credit we give.
@@ -64,6 +51,17 @@ impl Ring {
     pub fn spans(&self, lines: u32) -> [(usize, usize); 2] {
         let first = lines.min(self.count - self.at);
         [(self.at, first), (0, lines - first)].map(|(at, lines)| (at as usize * LINE, lines as usize * LINE))
+    }
+
+    /// Puts a head right before the next `lines` lines, if these follow one another there and have a line before them: that one has left, as has all that was written before, and is
+    /// our writer's only when it comes round. Returns where the head is, in bytes.
+    pub fn headed(&self, head: &[u8; FRAME_HEAD], lines: u32) -> Option<usize> {
+        let fits = self.at > 0 && lines <= self.count - self.at;
+        let at = self.at as usize * LINE;
+        fits.then(|| {
+            self.lines.fill_bytes(at - FRAME_HEAD, head);
+            at - FRAME_HEAD
+        })
     }
 
     /// They are in a frame.

@@ -153,7 +153,9 @@ proptest! {
     fn the_cheapest_way_is_taken(link in link(), seed: u64) {
         let mut sender = Sender::new(seed);
         sender.send(&link, 2000);
-        prop_assert!(sender.spent < 1.15 * sender.best + 40.0 * link.worst(), "{link:?}: {} of {}", sender.spent, sender.best);
+        // The later notices come the longer is copied: few trials are under way at a time.
+        let learning = (40 + link.late) as f64 * link.worst();
+        prop_assert!(sender.spent < 1.15 * sender.best + learning, "{link:?}: {} of {}", sender.spent, sender.best);
         sender.send(&link, 10_000);
         prop_assert!(sender.spent < 1.2 * sender.best + 40.0 * link.worst(), "{link:?}: {} instead of {}, {}", sender.spent, sender.best, sender.choice.says(Way::Registered));
     }
