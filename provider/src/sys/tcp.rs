@@ -255,7 +255,7 @@ pub fn send_flat(fd: &OwnedFd, head: &[u8], mem: &SharedMem, parts: &[(usize, us
 pub fn send_own(fd: &OwnedFd, mem: &SharedMem, at: usize, len: usize) -> Result<usize, Errno> {
     let (from, none) = (mem.pointer(at, len), core::ptr::null::<u8>());
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: `SharedMem::pointer` has checked that it is memory of ours, which the borrow keeps; no address is named.
+    // SAFETY: `SharedMem::pointer` has checked that it is memory of ours, which the borrow keeps; the kernel has copied what it took when it comes back; no socket address is named.
     count(unsafe { libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), from, len, flags, none, 0) })
 }
 

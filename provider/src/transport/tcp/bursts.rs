@@ -28,8 +28,9 @@ pub(super) struct Bursts {
     timed: bool,
     /// When the first one was written, until there is a second one.
     began: Option<u64>,
-    /// The second one was not soon.
+    /// Whether the second one was not soon, and whether it was.
     late: bool,
+    soon: bool,
     /// The first one was held, whether or not it has left since.
     guessed: bool,
     /// Right guesses in a row.
@@ -40,14 +41,24 @@ pub(super) struct Bursts {
 
 impl Bursts {
     pub fn new() -> Bursts {
-        Bursts { streak: 0, needed: NEEDED[0], timed: false, began: None, late: false, guessed: false, right: 0, held: false }
+        Bursts {
+            streak: 0,
+            needed: NEEDED[0],
+            timed: false,
+            began: None,
+            late: false,
+            soon: false,
+            guessed: false,
+            right: 0,
+            held: false,
+        }
     }
 
     /// The first message since a turn; `behind`: how many followed the first one of the turn before in which there was any; `short`: it is all in the ring.
     /// Whether it is held.
     pub fn begin(&mut self, behind: u64, short: bool) -> bool {
         self.judge(behind >= MANY && !self.late);
-        (self.late, self.began) = (false, None);
+        (self.late, self.soon, self.began) = (false, false, None);
         self.timed = short && self.streak >= TIMED;
         self.guessed = self.timed && self.streak >= TIMED + self.needed;
         self.held = self.guessed;
@@ -61,7 +72,9 @@ impl Bursts {
 
     fn judge(&mut self, burst: bool) {
         if burst {
-            self.streak = self.streak.saturating_add(1);
+            // Of which no time was taken, for there was payload, no more than so many count.
+            let most = if self.soon { u32::MAX } else { TIMED };
+            self.streak = self.streak.saturating_add(1).min(most);
             self.right += u32::from(self.guessed);
             if self.right == FORGIVEN {
                 (self.right, self.needed) = (0, NEEDED[0]);
@@ -78,13 +91,20 @@ impl Bursts {
     pub fn goes_on(&mut self, short: bool, now: impl FnOnce() -> u64) -> bool {
         if let Some(began) = self.began.take() {
             self.late = !short || now().saturating_sub(began) > SOON;
+            self.soon = !self.late;
         }
         self.held && (self.late || !short)
     }
 
-    /// Everything that was here has left.
+    /// Everything that was here leaves.
+    #[inline]
     pub fn left(&mut self) {
         self.held = false;
+    }
+
+    /// The first message leaves at once for another reason: nothing was guessed.
+    pub fn withdraw(&mut self) {
+        self.guessed = false;
     }
 }
 
@@ -128,6 +148,7 @@ mod tests {
             assert!(!bursts.begin(63, false));
             bursts.begun(|| panic!("payload is not held"));
         }
+        assert!(!bursts.begin(63, true), "nor what follows it, of which no time was taken yet");
     }
 
     #[test]

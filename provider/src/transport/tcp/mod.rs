@@ -29,6 +29,7 @@
 //! | `favourite.rs` | who is read without asking |
 //! | `greeting.rs` | hellos as they come |
 //! | `expected.rs` | where payload goes, and which of it is there |
+//! | `bursts.rs` | whether a message waits for those behind it |
 //! | `bundle.rs`, `lane.rs` | long messages in pieces by several connections |
 //! | `lanes.rs`, `meter.rs` | by how many: as many as were measured to pay |
 //! | `lessons.rs` | what connections found out about their link, for the next ones |

@@ -7,10 +7,11 @@ use super::connection::Connection;
 use super::proof::Guard;
 use super::{NOBODY, Office};
 use crate::config::network::ZeroCopy;
+use crate::mem::atomic::Words;
 use crate::mem::shared::{Heap, SharedMem};
 use crate::mem::user::UserSeg;
 use crate::shm::bell::{self, Bell};
-use crate::shm::layout::MIN_SEGMENT;
+use crate::shm::layout::{MIN_SEGMENT, WRITTEN};
 use crate::shm::segment;
 use crate::sys::clock::Clock;
 use crate::sys::tcp::{self, Piece};
@@ -402,6 +403,21 @@ fn the_rest_of_few_records_follows() {
         run.finish();
     }
     assert!(cut > 0, "the socket always took all or nothing");
+}
+
+/// Who acknowledges what he never got would have us write over what has not left, and send that: the connection ends.
+#[test]
+fn who_acknowledges_what_has_not_left_is_corrupt() {
+    let scene = Scene::new();
+    let mine = scene.a.link.mine();
+    let lines = crate::shm::layout::ring_lines(mine.bytes());
+    let written = mine.word(WRITTEN);
+    written.store(u64::from(lines - 1), Ordering::Relaxed);
+    scene.turn();
+    assert!(matches!(scene.a.connection.hear(), Reply::Nothing), "so much may wait");
+    written.store(u64::from(lines - 1 + lines), Ordering::Relaxed);
+    scene.turn();
+    assert!(matches!(scene.a.connection.hear(), Reply::Refused(crate::error::Error::Corrupt)));
 }
 
 /// Whom we call has another key, and says so before we have said hello.

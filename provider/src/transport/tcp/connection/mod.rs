@@ -305,6 +305,7 @@ impl Connection {
         if halves.ended.is_some() || halves.proof.is_some() {
             return;
         }
+        halves.bursts.left();
         self.hurry_if_much(halves);
         let flushed = halves.outgoing.flush(&self.stream, news);
         match flushed.and_then(|()| if self.stream.is_encrypted() { self.stream.push() } else { Ok(true) }) {
@@ -317,6 +318,8 @@ impl Connection {
             }
             // The application's memory is not there, and half a frame is out.
             Err(Errno::FAULT) => halves.ended = Some(Error::Invalid),
+            // More of our lines were acknowledged than have left: our writer wrote over them.
+            Err(Errno::BADMSG) => halves.ended = Some(Error::Corrupt),
             // Nobody knows how much of it: to send on would send some of it twice, or not at all.
             Err(Errno::TIME) => halves.ended = Some(Error::Unanswered),
             // What arrived before is still read; the end is seen there.
@@ -351,11 +354,14 @@ impl Connection {
         let news = halves.outgoing.owes_much();
         let asleep = self.office.asleep.load(Ordering::Relaxed);
         if at_once || news || asleep || halves.outgoing.has_enough() {
-            halves.bursts.left();
+            if first {
+                halves.bursts.withdraw();
+            }
             self.send(halves, news);
         } else {
             self.come_back(halves);
-            let count = if begun == turn { put_off + 1 } else { 1 };
+            // The first one of a burst is not counted, held or not.
+            let count = if begun == turn { put_off + 1 } else { u64::from(!first) };
             self.put_off.store(turn << COUNT | count.min(MOST), Ordering::Relaxed);
         }
         if first {
@@ -374,7 +380,7 @@ impl Connection {
         // The endpoint's lock is held: nobody changes either.
         let word = self.put_off.load(Ordering::Relaxed);
         let (begun, count) = Self::put_off(word);
-        let settled = begun == self.office.turn.load(Ordering::Relaxed) && count % FEW != 1 && count < MOST;
+        let settled = begun == self.office.turn.load(Ordering::Relaxed) && count != 0 && count % FEW != 1 && count < MOST;
         let is = settled && !self.office.asleep.load(Ordering::Relaxed);
         if is {
             self.put_off.store(word + 1, Ordering::Relaxed);

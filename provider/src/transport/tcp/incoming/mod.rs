@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 
 /// Most bytes of records that are guessed.
 const GUESS: usize = 16 << 10;
-/// Shorter frames after which less is guessed. Whoever sends many messages at once sends the first by itself: short and long frames take turns.
+/// Shorter frames after which less is guessed. Whoever sends many messages at once sends the first by itself, until that is known to be his habit (`bursts.rs`): short and long frames take turns.
 const SHORTER: u32 = 4;
 /// Most pieces of application memory in one system call.
 const SEGMENTS: usize = 32;

@@ -29,7 +29,7 @@ const BATCH: usize = 256 << 10;
 /// Bytes that were lent to the other side after which it is asked to tell soon what it has read, though more follows.
 const TELL: usize = 512 << 10;
 
-/// Bytes of a batch that is a little more than one packet inside of a host (65 483 bytes): there two halves leave, so that
+/// Bytes of a batch with payload that is a little more than one packet inside of a host (65 483 bytes): there two halves leave, so that
 /// the other side copies one while we copy the other, and not a packet and then a scrap.
 const HALVED: RangeInclusive<usize> = 65_484..=96 << 10;
 
@@ -250,9 +250,12 @@ impl Outgoing {
     /// Sends what there is, as far as the socket takes it; `news`: also if that is only what we read.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// The connection is broken; `EBADMSG`: the other side said that it read what has not left.
     pub fn flush(&mut self, stream: &Stream, mut news: bool) -> Result<(), Errno> {
         self.blocked = false;
+        if self.ring.as_ref().is_some_and(Ring::is_overrun) {
+            return Err(Errno::BADMSG);
+        }
         if self.send_records(stream)? {
             return Ok(());
         }

@@ -53,8 +53,15 @@ impl Ring {
         [(self.at, first), (0, lines - first)].map(|(at, lines)| (at as usize * LINE, lines as usize * LINE))
     }
 
-    /// Puts a head right before the next `lines` lines, if these follow one another there and have a line before them: that one has left, as has all that was written before, and is
-    /// our writer's only when it comes round. Returns where the head is, in bytes.
+    /// Whether our writer has gone over lines that have not left. An honest peer acknowledges what it got, and then there is always a line free.
+    #[inline]
+    pub fn is_overrun(&self) -> bool {
+        self.waiting() >= self.count
+    }
+
+    /// Puts a head right before the next `lines` lines, if these follow one another there and have a line before them. All that was put into frames must have left: so that line has, and
+    /// our writer, who goes on when it is acknowledged, touches no more of it than its first word. (From then on another connection could not carry this ring from its beginning. None does: while two calls
+    /// cross, and one is given up, what has been written leaves behind a hello, as a batch.) Returns where the head is, in bytes.
     pub fn headed(&self, head: &[u8; FRAME_HEAD], lines: u32) -> Option<usize> {
         let fits = self.at > 0 && lines <= self.count - self.at;
         let at = self.at as usize * LINE;
