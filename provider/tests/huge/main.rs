@@ -14,6 +14,7 @@ use common::{Deadline, Event, Msg, Node, Want, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::config::network::Iface;
 use rustmx::{Access, Addr, Completion, Config, Error, Name, OpFlags, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,6 +64,8 @@ struct Side {
     node: Node,
     peer: Addr,
     told: Receiver<String>,
+    /// What ended along with what was asked for: who was not on a core for a while finds more than one.
+    events: VecDeque<Event>,
 }
 
 impl Side {
@@ -71,7 +74,7 @@ impl Side {
         let (tell, told) = channel();
         std::thread::spawn(move || while tell.send(process::hear()).is_ok() {});
         say(&node.name().to_string());
-        let mut side = Side { node, peer: Addr::UNSPEC, told };
+        let mut side = Side { node, peer: Addr::UNSPEC, told, events: VecDeque::new() };
         let name = side.hear();
         side.peer = side.node.av.insert(&name.parse::<Name>().expect("a name"));
         side
@@ -90,7 +93,8 @@ impl Side {
     fn event(&mut self) -> Event {
         let until = Deadline::new(120);
         loop {
-            if let Some(event) = self.node.poll().pop() {
+            self.events.extend(self.node.poll());
+            if let Some(event) = self.events.pop_front() {
                 return event;
             }
             until.check(|| format!("no completion: {:?}", self.node.stats()));
