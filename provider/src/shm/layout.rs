@@ -65,7 +65,8 @@ pub const PLACED: usize = 3 * LINE_WORDS + 4;
 /// Word index of the owner's invitation.
 pub const INVITATION: usize = 4 * LINE_WORDS;
 
-/// Word index of `carried.written`: lines that the owner has written to its ring, of a segment in private memory, for what carries them to another host.
+/// Word index of `carried.written`: lines that the owner has written to its ring (bits 0..32), and the position at which it skipped the rest of a lap last
+/// (bits 32..64), of a segment in private memory, for what carries them to another host.
 pub const WRITTEN: usize = 5 * LINE_WORDS;
 
 /// The owner is there.

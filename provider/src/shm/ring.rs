@@ -27,6 +27,12 @@ use crate::mem::atomic::{Ordering, Words};
 /// First byte of a header word that covers the rest of a lap. Bits 8..16: low byte of the position; bits 16..32: lines.
 pub const SKIP: u64 = 1;
 
+/// The header of a skip of `lines` lines at `position`.
+#[inline]
+pub const fn skip_word(position: u32, lines: u32) -> u64 {
+    SKIP | (position as u64 & 0xff) << 8 | (lines as u64) << 16
+}
+
 /// The reader's position is past what was written: the peer is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadPosition;
@@ -43,6 +49,8 @@ pub struct Producer<M> {
     lines: u32,
     tail: u32,
     written: u32,
+    /// Where the last skip began.
+    skipped: u32,
     acked: u32,
     clean: u32,
     /// The first word of the line so many behind the tail is zero, too; 0: nothing is known of another one.
@@ -60,7 +68,19 @@ const LONG_LAPS: u32 = 8;
 impl<M: Words> Producer<M> {
     /// Over `lines` lines of zeroed memory.
     pub fn new(mem: M, lines: u32) -> Self {
-        Producer { mem, lines, tail: 0, written: 0, acked: 0, clean: lines, cleared: 0, short: lines, end: lines, long_laps: 0 }
+        Producer {
+            mem,
+            lines,
+            tail: 0,
+            written: 0,
+            skipped: 0,
+            acked: 0,
+            clean: lines,
+            cleared: 0,
+            short: lines,
+            end: lines,
+            long_laps: 0,
+        }
     }
 
     /// Goes round in laps of `short` lines where that is enough. Said before the first record.
@@ -73,6 +93,12 @@ impl<M: Words> Producer<M> {
     #[inline]
     pub fn written(&self) -> u32 {
         self.written
+    }
+
+    /// Position at which the rest of a lap was skipped last, up to the end of the ring; 0 before that.
+    #[inline]
+    pub fn skipped(&self) -> u32 {
+        self.skipped
     }
 
     /// Lines known to be consumed (wrapping).
@@ -140,7 +166,8 @@ impl<M: Words> Producer<M> {
     #[cold]
     #[inline(never)]
     fn skip(&mut self, lines: u32, need: u32) {
-        self.publish_first(lines, SKIP | u64::from(self.written & 0xff) << 8 | u64::from(lines) << 16);
+        self.skipped = self.written;
+        self.publish_first(lines, skip_word(self.written, lines));
         self.end = if self.long_laps > 0 { self.lines } else { self.short.max(need) };
         self.long_laps = self.long_laps.saturating_sub(1);
     }

@@ -352,6 +352,9 @@ pub trait InPlace: Send + Sync {
 
     /// A part will come. Said before the peer is asked for it.
     fn expect(&self, bulk: Bulk<'_>) -> Moved;
+
+    /// Much of what came by the ring has been read: the peer is to hear of it soon, along with an answer if one follows at once.
+    fn give_back(&self);
 }
 
 /// Memory on its way between two endpoints.

@@ -6,9 +6,9 @@
 //!  2  2  "rm"
 //!  4  4  length     bytes of the body: records whole lines of a ring, payload at least one; else 0
 //!  8  4  consumed   lines of the other direction's ring that were read
-//! 12  4  id         payload: of the message; records: position of the first line; lanes: how many connections; read: how many frames
+//! 12  4  id         payload: of the message; records: position of the first line, skipped or not; lanes: how many connections; read: how many frames
 //! 16  8  credit     payload bytes, since the start, that the other side may send unmatched
-//! 24  8  offset     payload: where in the message it belongs; lanes: the word that they are known by
+//! 24  8  offset     payload: where in the message it belongs; records: lines before them that were skipped up to the end of the ring, and do not travel; lanes: the word that they are known by
 //! ```
 //! All little endian. `consumed` and `credit` are what two processes of one host read in each other's segment (`shm/layout.rs`).
 
@@ -42,9 +42,11 @@ struct Raw {
 pub enum Body {
     /// Whole records, as they stand in the sender's ring.
     Records {
-        /// Position of the first line.
+        /// Position of the first line, skipped or not.
         position: u32,
-        /// Lines.
+        /// Lines up to the end of the ring that are skipped, and do not travel.
+        skipped: u32,
+        /// Lines that travel.
         lines: u32,
     },
     /// A part of a message that the receiver has asked for.
@@ -97,7 +99,7 @@ impl Frame {
     /// As bytes.
     pub fn emit(&self) -> [u8; FRAME_HEAD] {
         let (kind, length, id, offset) = match self.body {
-            Body::Records { position, lines } => (1, lines * LINE as u32, position, 0),
+            Body::Records { position, skipped, lines } => (1, lines * LINE as u32, position, u64::from(skipped)),
             Body::Payload { id, offset, len, .. } => (2, len, id, offset),
             Body::News => (3, 0, 0, 0),
             Body::Goodbye => (4, 0, 0, 0),
@@ -129,8 +131,8 @@ impl Frame {
             return Err(BadFrame);
         }
         let body = match raw.kind {
-            1 if length > 0 && (length as usize).is_multiple_of(LINE) && offset == 0 => {
-                Body::Records { position: id, lines: length / LINE as u32 }
+            1 if length > 0 && (length as usize).is_multiple_of(LINE) && offset <= u64::from(u32::MAX) => {
+                Body::Records { position: id, skipped: offset as u32, lines: length / LINE as u32 }
             }
             2 if length > 0 && length as usize <= PAYLOAD_MAX => Body::Payload { id, offset, len: length, lent, tell },
             3 if (length, id, offset) == (0, 0, 0) => Body::News,
@@ -159,7 +161,11 @@ mod tests {
 
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
-            (any::<u32>(), 1u32..1 << 20).prop_map(|(position, lines)| Body::Records { position, lines }),
+            (any::<u32>(), any::<u32>(), 1u32..1 << 20).prop_map(|(position, skipped, lines)| Body::Records {
+                position,
+                skipped,
+                lines
+            }),
             (any::<u32>(), any::<u64>(), 1..=PAYLOAD_MAX as u32, any::<[bool; 2]>())
                 .prop_map(|(id, offset, len, [lent, tell])| Body::Payload { id, offset, len, lent, tell }),
             Just(Body::News),
@@ -198,7 +204,7 @@ mod tests {
             bad[at] = byte;
             assert_eq!(Frame::parse(bad), Err(BadFrame), "byte {at}");
         }
-        let records = Frame { consumed: 0, credit: 0, body: Body::Records { position: 9, lines: 1 } }.emit();
+        let records = Frame { consumed: 0, credit: 0, body: Body::Records { position: 9, skipped: 0, lines: 1 } }.emit();
         assert!(Frame::parse(records).is_ok());
         let mut odd = records;
         odd[4] = 63;
@@ -207,7 +213,7 @@ mod tests {
         // The length, the id, the offset.
         let read = Frame { consumed: 1, credit: 2, body: Body::Read { frames: 3 } }.emit();
         for (good, at) in
-            [(records, 24), (news, 4), (news, 12), (news, 24), (read, 4), (read, 24), (records, 1), (news, 1), (read, 1)]
+            [(records, 28), (news, 4), (news, 12), (news, 24), (read, 4), (read, 24), (records, 1), (news, 1), (read, 1)]
         {
             let mut bad = good;
             bad[at] = if at == 1 { 1 } else { 64 };

@@ -305,7 +305,7 @@ const LIES: [Lie; 13] = [
         l.payload(1, 100, &[1; 100]);
         l.payload(1, 50, &[1; 51]);
     }),
-    ("records", |l| l.body(Body::Records { position: 0, lines: 1 })),
+    ("records", |l| l.body(Body::Records { position: 0, skipped: 0, lines: 1 })),
     ("news", |l| l.body(Body::News)),
     ("that payload was read", |l| l.body(Body::Read { frames: 0 })),
     ("payload that is lent", |l| l.body(Body::Payload { id: 1, offset: 0, len: 100, lent: true, tell: false })),

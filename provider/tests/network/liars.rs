@@ -73,7 +73,7 @@ impl Liar {
         self.framed = behind;
         let mut bytes = Vec::new();
         self.mem.append_to((CONTROL_LINES + position as usize) * LINE, lines as usize * LINE, &mut bytes);
-        self.body(Body::Records { position, lines });
+        self.body(Body::Records { position, skipped: 0, lines });
         self.stream.write_all(&bytes).expect("write");
         bytes.len()
     }
@@ -95,7 +95,7 @@ impl Liar {
 /// A lie; what is told apart by name in what fails.
 type Lie = (&'static str, fn(&mut Liar));
 
-const LIES: [Lie; 18] = [
+const LIES: [Lie; 20] = [
     ("zeros", |l| l.stream.write_all(&[0; 64]).expect("write")),
     ("noise", |l| l.stream.write_all(&[0xa5; 64]).expect("write")),
     ("a kind that there is not", |l| {
@@ -104,23 +104,27 @@ const LIES: [Lie; 18] = [
         l.stream.write_all(&head).expect("write");
     }),
     ("half a line", |l| {
-        let mut head = Frame { consumed: 0, credit: 0, body: Body::Records { position: 0, lines: 1 } }.emit();
+        let mut head = Frame { consumed: 0, credit: 0, body: Body::Records { position: 0, skipped: 0, lines: 1 } }.emit();
         head[4] = 63;
         l.stream.write_all(&head).expect("write");
     }),
     ("that payload was read which nobody lent", |l| l.body(Body::Read { frames: 1 })),
     ("a body of nothing", |l| l.body(Body::Payload { id: 1, offset: 0, len: 0, lent: false, tell: false })),
     ("a body without end", |l| l.body(Body::Payload { id: 1, offset: 0, len: u32::MAX, lent: false, tell: false })),
-    ("lines at another position", |l| l.body(Body::Records { position: 5, lines: 1 })),
-    ("more lines than there is room for", |l| l.body(Body::Records { position: 0, lines: (BYTES / LINE) as u32 + 1 })),
-    ("lines without end", |l| l.body(Body::Records { position: 0, lines: (1 << 25) - 1 })),
+    ("lines at another position", |l| l.body(Body::Records { position: 5, skipped: 0, lines: 1 })),
+    ("more lines than there is room for", |l| {
+        l.body(Body::Records { position: 0, skipped: 0, lines: (BYTES / LINE) as u32 + 1 })
+    }),
+    ("lines without end", |l| l.body(Body::Records { position: 0, skipped: 0, lines: (1 << 25) - 1 })),
+    ("a skip that is not the rest of the ring", |l| l.body(Body::Records { position: 0, skipped: 7, lines: 1 })),
+    ("a skip longer than any ring", |l| l.body(Body::Records { position: 0, skipped: u32::MAX, lines: 1 })),
     ("the same lines again", |l| {
         l.announce(Rts { total: 100_000, stream: 1, promise: 0 }, 1);
         l.framed = 0;
-        l.body(Body::Records { position: 0, lines: 1 });
+        l.body(Body::Records { position: 0, skipped: 0, lines: 1 });
     }),
     ("lines of garbage", |l| {
-        l.body(Body::Records { position: 0, lines: 1 });
+        l.body(Body::Records { position: 0, skipped: 0, lines: 1 });
         l.stream.write_all(&[0xff; LINE]).expect("write");
     }),
     ("payload that nobody asked for", |l| l.payload(77, 0, &[1; 100])),
@@ -221,7 +225,7 @@ fn half_a_frame_and_silence() {
     let halves: [fn(&mut Liar); 4] = [
         |l| l.stream.write_all(&Frame { consumed: 0, credit: 0, body: Body::News }.emit()[..17]).expect("write"),
         |l| {
-            l.body(Body::Records { position: 0, lines: 2 });
+            l.body(Body::Records { position: 0, skipped: 0, lines: 2 });
             l.stream.write_all(&[0xff; LINE + 3]).expect("write");
         },
         |l| {

@@ -441,7 +441,8 @@ impl Link {
     #[inline(never)]
     fn wake(&self) {
         if self.in_place {
-            self.mine.word(WRITTEN).store(u64::from(self.tx.written()), Ordering::Relaxed);
+            let word = u64::from(self.tx.written()) | u64::from(self.tx.skipped()) << 32;
+            self.mine.word(WRITTEN).store(word, Ordering::Relaxed);
         }
         if let Some(waker) = &self.waker
             && !self.quiet
@@ -455,6 +456,9 @@ impl Link {
     #[inline(never)]
     fn tell_sleeper(&mut self) {
         self.tell();
+        if let Some(home) = &self.home {
+            return home.give_back();
+        }
         let Some(inbound) = &self.inbound else { return };
         let word = stance::look(&inbound.theirs);
         if Stance::of(word).nap != 0 {
@@ -470,7 +474,7 @@ impl Link {
     /// The peer is on another host: long messages go past the rings.
     pub fn far(mut self) -> Link {
         self.in_place = true;
-        // What is skipped travels, too.
+        // A lap's end has its price: the head of a frame finds no place before the first line, and what was skipped is given back by a word of its own.
         self.tx.set_short_laps(self.tx.lines());
         self
     }

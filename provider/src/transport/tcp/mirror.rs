@@ -3,6 +3,7 @@
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LINE_WORDS, STATE, ring_lines};
+use crate::shm::ring::skip_word;
 use crate::shm::stance::Stance;
 use crate::sys::tcp::Piece;
 use crate::wire::frame::Frame;
@@ -18,6 +19,8 @@ pub(super) struct Mirror {
     /// Position behind the last line that came, and the line there.
     pub position: u32,
     pub at: u32,
+    /// Lines up to the end that the frame at hand skips: its own begin with the first one.
+    skipped: u32,
     /// Of a frame that is not all there: its first word.
     withheld: u64,
 }
@@ -29,7 +32,7 @@ impl Mirror {
         let lines = theirs.slice(CONTROL_LINES * LINE, count as usize * LINE);
         // Whoever writes to the other side must hear of it each time: there is a system call to be made.
         Stance { hot: true, nap: 1 }.show(&theirs);
-        Mirror { theirs, lines, mine, count, position: 0, at: 0, withheld: 0 }
+        Mirror { theirs, lines, mine, count, position: 0, at: 0, skipped: 0, withheld: 0 }
     }
 
     /// A head came: what the other side has read of ours, and how much more it takes.
@@ -44,10 +47,30 @@ impl Mirror {
         self.theirs.word(STATE).store(CLOSED, Ordering::Release);
     }
 
-    /// Whether a frame may bring the lines from this position on: behind all others, and no more than there is room for.
+    /// Whether a frame may bring the lines from this position on: behind all others, and no more than there is room for. What it skips is the rest of the ring. If so, it is the frame at hand.
     #[inline]
-    pub fn takes(&self, position: u32, lines: u32) -> bool {
-        position == self.position && lines <= self.room()
+    pub fn takes(&mut self, position: u32, skipped: u32, lines: u32) -> bool {
+        let sound = position == self.position && lines <= self.room() && (skipped == 0 || self.may_skip(skipped, lines));
+        if sound {
+            self.skipped = skipped;
+        }
+        sound
+    }
+
+    #[cold]
+    fn may_skip(&self, skipped: u32, lines: u32) -> bool {
+        skipped == self.to_end() && lines <= self.room().saturating_sub(skipped)
+    }
+
+    /// Lines to the end of the ring.
+    pub fn to_end(&self) -> u32 {
+        self.count - self.at
+    }
+
+    /// The line with which the frame at hand begins; between frames, or where its head is not read, the next line.
+    #[inline]
+    pub fn first(&self) -> u32 {
+        if self.skipped == 0 { self.at } else { 0 }
     }
 
     /// Lines that may come: what the reader has given back, and the one that stays free.
@@ -57,17 +80,17 @@ impl Mirror {
         (self.count - 1).saturating_sub(self.position.wrapping_sub(consumed))
     }
 
-    /// The places of `bytes` bytes from byte `from` of the next frame on.
-    pub fn name<'a>(&'a self, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
-        let (at, end) = self.place(from);
+    /// The places of `bytes` bytes from byte `from` of a frame on that begins with line `first`.
+    pub fn name<'a>(&'a self, first: u32, from: usize, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
+        let (at, end) = self.place(first, from);
         let first = bytes.min(end - at);
         pieces.extend([(at, first), (0, bytes - first)].iter().filter(|p| p.1 > 0).map(|p| Piece::Own(&self.lines, p.0, p.1)));
     }
 
-    /// Puts bytes there.
+    /// Puts bytes there, of the frame at hand.
     #[inline]
     pub fn put(&self, from: usize, bytes: &[u8]) {
-        let (at, end) = self.place(from);
+        let (at, end) = self.place(self.first(), from);
         let (first, rest) = bytes.split_at(bytes.len().min(end - at));
         self.lines.fill_bytes(at, first);
         if !rest.is_empty() {
@@ -75,10 +98,10 @@ impl Mirror {
         }
     }
 
-    /// Where byte `from` of the next frame is, and where the lines end. (A frame is shorter than the ring: no division is needed.)
+    /// Where byte `from` of it is, and where the lines end. (A frame is shorter than the ring: no division is needed.)
     #[inline]
-    fn place(&self, from: usize) -> (usize, usize) {
-        let (at, end) = (self.at as usize * LINE + from, self.lines.bytes());
+    fn place(&self, first: u32, from: usize) -> (usize, usize) {
+        let (at, end) = (first as usize * LINE + from, self.lines.bytes());
         (if at < end { at } else { at - end }, end)
     }
 
@@ -96,8 +119,11 @@ impl Mirror {
         self.lines.word(line as usize * LINE_WORDS)
     }
 
-    /// The frame at hand is not all there: nobody sees its beginning.
+    /// The frame at hand is not all there: nobody sees its beginning. (Of one that skips nothing is seen: where the reader looks stands nothing.)
     pub fn withhold(&mut self) {
+        if self.skipped > 0 {
+            return;
+        }
         let word = self.word(self.at).load(Ordering::Relaxed);
         self.withheld |= word;
         self.clear_head();
@@ -108,17 +134,29 @@ impl Mirror {
         self.word(self.at).store(0, Ordering::Relaxed);
     }
 
-    /// The next `lines` lines are all there.
+    /// The `lines` lines of the frame at hand are all there.
     #[inline]
     pub fn show(&mut self, lines: u32) {
-        let behind = self.at + lines;
+        let behind = self.first() + lines;
         let behind = if behind < self.count { behind } else { behind - self.count };
         self.word(behind).store(0, Ordering::Relaxed);
-        let head = self.word(self.at);
-        let word = head.load(Ordering::Relaxed) | self.withheld;
-        head.store(word, Ordering::Release);
-        self.withheld = 0;
+        if self.skipped == 0 {
+            let head = self.word(self.at);
+            let word = head.load(Ordering::Relaxed) | self.withheld;
+            head.store(word, Ordering::Release);
+            self.withheld = 0;
+        } else {
+            self.show_skip();
+        }
         self.position = self.position.wrapping_add(lines);
         self.at = behind;
+    }
+
+    /// Where the reader looks stands what its writer put there: that the rest is skipped. He finds the frame behind it.
+    #[cold]
+    fn show_skip(&mut self) {
+        let skipped = std::mem::take(&mut self.skipped);
+        self.word(self.at).store(skip_word(self.position, skipped), Ordering::Release);
+        self.position = self.position.wrapping_add(skipped);
     }
 }

@@ -56,6 +56,8 @@ mod haste;
 mod incoming;
 mod lane;
 mod lanes;
+#[cfg(test)]
+mod laps_tests;
 mod lessons;
 mod meter;
 mod mirror;

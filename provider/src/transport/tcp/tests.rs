@@ -487,8 +487,8 @@ proptest! {
         if near > 0 {
             // A sound head with another body than is possible.
             let body = match near {
-                1 => Body::Records { position: 5, lines: 2 },
-                2 => Body::Records { position: 0, lines: 10_000 },
+                1 => Body::Records { position: 5, skipped: 0, lines: 2 },
+                2 => Body::Records { position: 0, skipped: 0, lines: 10_000 },
                 _ => Body::Payload { id: 77, offset: 0, len: 100, lent: false, tell: false },
             };
             bytes[..32].copy_from_slice(&Frame { consumed: 0, credit: 0, body }.emit());

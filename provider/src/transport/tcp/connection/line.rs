@@ -161,6 +161,14 @@ impl InPlace for Connection {
         moved
     }
 
+    fn give_back(&self) {
+        let mut halves = self.halves.lock();
+        if halves.outgoing.owes_much() {
+            halves.gives_back = true;
+            self.come_back(&mut halves);
+        }
+    }
+
     fn expect(&self, bulk: Bulk<'_>) -> Moved {
         let mut halves = self.halves.lock();
         if halves.ended.is_some() {

@@ -48,7 +48,9 @@ impl Incoming {
         // As long as the last one: what is behind it may be payload, and each byte that is guessed wrongly costs a copy.
         let most = if pays { self.usual } else { self.usual.min(FLAT - FRAME_HEAD) };
         let room = (mirror.room() as usize * LINE).min(most);
-        if room > 0 { Guess::Records { bytes: room } } else { Guess::Nothing }
+        // Where the ring ends, more often than not what follows is skipped; of what is put together elsewhere the place is not guessed.
+        let bytes = if flat && FRAME_HEAD + room <= FLAT { room } else { room.min(mirror.to_end() as usize * LINE) };
+        if bytes > 0 { Guess::Records { bytes } } else { Guess::Nothing }
     }
 
     /// Bytes of payload that most likely come right behind the next envelope: there was a short one last, and nothing behind it.
@@ -60,7 +62,7 @@ impl Incoming {
     /// The places where a guessed body would belong.
     pub(super) fn name_guess<'a>(&'a self, guess: Guess, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         match (guess, &self.mirror) {
-            (Guess::Records { bytes }, Some(mirror)) => mirror.name(0, bytes, pieces),
+            (Guess::Records { bytes }, Some(mirror)) => mirror.name(mirror.at, 0, bytes, pieces),
             (Guess::Payload { id, start, bytes }, _) => self.name_payload(id, start, bytes, pieces),
             _ => {}
         }
@@ -72,7 +74,7 @@ impl Incoming {
             return;
         }
         let right = match (guess, self.at) {
-            (Guess::Records { .. }, At::Records { .. }) => true,
+            (Guess::Records { .. }, At::Records { .. }) => self.mirror.as_ref().is_some_and(|mirror| mirror.first() == mirror.at),
             (Guess::Payload { id, start, .. }, At::Payload { id: other, start: there, .. }) => (id, start) == (other, there),
             _ => false,
         };

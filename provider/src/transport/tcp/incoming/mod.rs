@@ -373,8 +373,8 @@ impl Incoming {
     fn take_whole(&mut self, bytes: &[u8]) -> bool {
         let Some((head, body)) = bytes.split_first_chunk() else { return false };
         let (Ok(frame), Some(mirror)) = (Frame::parse(*head), &mut self.mirror) else { return false };
-        let Body::Records { position, lines } = frame.body else { return false };
-        if body.len() != lines as usize * LINE || !mirror.takes(position, lines) {
+        let Body::Records { position, skipped, lines } = frame.body else { return false };
+        if body.len() != lines as usize * LINE || !mirror.takes(position, skipped, lines) {
             return false;
         }
         mirror.hear(&frame);
@@ -484,8 +484,8 @@ impl Incoming {
         let Some(mirror) = &mut self.mirror else { return Err(Stop::Garbage) };
         mirror.hear(&frame);
         self.at = match frame.body {
-            Body::Records { position, lines } => {
-                if !mirror.takes(position, lines) {
+            Body::Records { position, skipped, lines } => {
+                if !mirror.takes(position, skipped, lines) {
                     return Err(Stop::Garbage);
                 }
                 self.records_begin(lines);
@@ -547,7 +547,7 @@ impl Incoming {
     /// The places of the next `bytes` of the body.
     fn name_body<'a>(&'a self, bytes: usize, pieces: &mut SmallVec<[Piece<'a>; 8]>) {
         match (self.at, &self.mirror) {
-            (At::Records { got, .. }, Some(mirror)) => mirror.name(got, bytes, pieces),
+            (At::Records { got, .. }, Some(mirror)) => mirror.name(mirror.first(), got, bytes, pieces),
             (At::Payload { id, start, got, .. }, _) => self.name_payload(id, start + got, bytes, pieces),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! What leaves by a connection: a hello, then the lines of our ring as they are written, payload from where the application has it, and
 //! the news of what we read.
 
-mod ring;
+pub(super) mod ring;
 
 use super::Bulk;
 use super::stream::Stream;
@@ -12,7 +12,7 @@ use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, FLAT, MAX_PIECES, Piece};
 use crate::sys::zerocopy;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame, PAYLOAD_MAX};
-use ring::Ring;
+use ring::{Ring, Run};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -114,8 +114,10 @@ pub(super) struct Outgoing {
 
 /// Heads of one batch: one of records or news, the others of payload. A hello is sent before there are heads.
 const HEADS: usize = 16;
-/// Behind them the one that says what we have read.
-const SCRATCH: usize = (HEADS + 1) * FRAME_HEAD;
+/// Behind them the one that says what we have read, and the one of records behind a skip.
+const READ_HEAD: usize = HEADS * FRAME_HEAD;
+const SKIP_HEAD: usize = (HEADS + 1) * FRAME_HEAD;
+const SCRATCH: usize = (HEADS + 2) * FRAME_HEAD;
 
 impl Outgoing {
     pub fn new(zerocopy: ZeroCopy) -> Outgoing {
@@ -186,7 +188,7 @@ impl Outgoing {
             || !self.payloads.is_empty()
             || self.read != self.read_told
             || self.lane == Some(Lane::Closing)
-            || self.ring.as_ref().is_some_and(|r| r.waiting() > 0)
+            || self.ring.as_ref().is_some_and(|r| r.next().0.lines > 0)
     }
 
     /// Whether there is so much that nothing is to be waited for.
@@ -290,17 +292,17 @@ impl Outgoing {
         let (Some(ring), Some(fd), true) = (&mut self.ring, stream.plain(), only_records) else {
             return Ok(false);
         };
-        let lines = ring.waiting();
+        let (run @ Run { skipped, lines, .. }, is_all) = ring.next();
         if lines == 0 {
             return Ok(false);
         }
         let all = FRAME_HEAD + lines as usize * LINE;
         let (consumed, credit) = ring.now();
-        let head = Frame { consumed, credit, body: Body::Records { position: ring.framed, lines } }.emit();
-        let sent = match ring.headed(&head, lines) {
+        let head = Frame { consumed, credit, body: Body::Records { position: ring.framed, skipped, lines } }.emit();
+        let sent = match ring.headed(&head, run) {
             Some(at) => tcp::send_own(fd, &ring.lines, at, all),
             None if all > FLAT => return Ok(false),
-            None => tcp::send_flat(fd, &head, &ring.lines, &ring.spans(lines)),
+            None => tcp::send_flat(fd, &head, &ring.lines, &ring.spans(run)),
         };
         let sent = match sent {
             Ok(sent) => sent,
@@ -309,8 +311,8 @@ impl Outgoing {
         };
         if sent == all {
             ring.told = (consumed, credit);
-            ring.pass(lines);
-            return Ok(self.is_done());
+            ring.pass(run);
+            return Ok(is_all && self.is_done());
         }
         // The same frame again, as a batch of which so much has left.
         self.fill_batch(stream, false);
@@ -446,31 +448,43 @@ impl Outgoing {
     /// The next frames: all records that are there, then payloads; a long one by itself.
     fn fill_batch(&mut self, stream: &Stream, news: bool) {
         let Some(ring) = &mut self.ring else { return self.fill_lane(stream) };
-        let lines = ring.waiting();
         let (consumed, credit) = ring.now();
         let closes = ring.closes();
         if self.read != self.read_told {
             let body = Body::Read { frames: self.read };
-            self.scratch.fill_bytes(HEADS * FRAME_HEAD, &Frame { consumed, credit, body }.emit());
-            self.batch.push(Part::Scratch(HEADS * FRAME_HEAD, FRAME_HEAD));
+            self.scratch.fill_bytes(READ_HEAD, &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(READ_HEAD, FRAME_HEAD));
             ring.told = (consumed, credit);
             self.read_told = self.read;
         }
-        let body = match lines {
-            0 if closes => Some(Body::Goodbye),
-            0 if self.lanes.is_some() => self.lanes.take().map(|(count, token)| Body::Lanes { count, token }),
-            0 if news && ring.told != (consumed, credit) => Some(Body::News),
-            0 => None,
-            lines => Some(Body::Records { position: ring.framed, lines }),
+        let before = self.batch.len();
+        // What is behind a skip, too: payload does not leave before its envelope.
+        for at in [0, SKIP_HEAD] {
+            let (run @ Run { skipped, lines, .. }, _) = ring.next();
+            if lines == 0 {
+                break;
+            }
+            let body = Body::Records { position: ring.framed, skipped, lines };
+            self.scratch.fill_bytes(at, &Frame { consumed, credit, body }.emit());
+            self.batch.push(Part::Scratch(at, FRAME_HEAD));
+            let spans = ring.spans(run).into_iter().filter(|span| span.1 > 0);
+            self.batch.extend(spans.map(|(at, len)| Part::Ring(at, len)));
+            ring.pass(run);
+        }
+        let word = match self.batch.len() - before {
+            1.. => None,
+            _ if closes => Some(Body::Goodbye),
+            _ if self.lanes.is_some() => self.lanes.take().map(|(count, token)| Body::Lanes { count, token }),
+            _ if news && ring.told != (consumed, credit) => Some(Body::News),
+            _ => None,
         };
-        if let Some(body) = body {
+        if let Some(body) = word {
             self.scratch.fill_bytes(0, &Frame { consumed, credit, body }.emit());
             self.batch.push(Part::Scratch(0, FRAME_HEAD));
-            ring.told = (consumed, credit);
             ring.said_goodbye |= body == Body::Goodbye;
-            let spans = ring.spans(lines).into_iter().filter(|span| span.1 > 0);
-            self.batch.extend(spans.map(|(at, len)| Part::Ring(at, len)));
-            ring.pass(lines);
+        }
+        if self.batch.len() > before {
+            ring.told = (consumed, credit);
         }
         if self.batch_payload(stream, consumed, credit)
             && let Some(ring) = &mut self.ring
