@@ -44,7 +44,9 @@ fn turns(node: &mut Node) -> Vec<Event> {
 fn one(node: &mut Node) -> Event {
     let until = Deadline::new(10);
     loop {
-        if let Some(e) = node.poll().pop() {
+        let mut events = node.poll();
+        if let Some(e) = events.pop() {
+            assert!(events.is_empty(), "{e:?}, and before it {events:?}");
             return e;
         }
         until.check(|| format!("nothing happens: {:?}", node.stats()));
