@@ -127,6 +127,7 @@ impl Endpoint {
         if link.consumed() != before {
             peer.last_active = self.poll.tick;
             link.tell();
+            link.tell_of_room();
             if peer.hot
                 && let Some((ring, word)) = link.watch()
                 && let Some(watch) = self.poll.hot.iter_mut().find(|w| w.id == id)

@@ -153,6 +153,7 @@ impl Endpoint {
             peer.last_active = self.poll.tick;
             link.count_heard(taken);
             link.tell();
+            link.tell_of_room();
             if let (Some((ring, word)), Some(watch)) = (link.watch(), self.poll.hot.get_mut(at)) {
                 watch.word.aim(ring, word);
             }

@@ -353,8 +353,8 @@ pub trait InPlace: Send + Sync {
     /// A part will come. Said before the peer is asked for it.
     fn expect(&self, bulk: Bulk<'_>) -> Moved;
 
-    /// Much of what came by the ring has been read: the peer is to hear of it soon, along with an answer if one follows at once.
-    fn give_back(&self);
+    /// Much of what came by the ring has been read: the peer hears of it now, if it is so much that it may wait for room.
+    fn tell_of_room(&self);
 }
 
 /// Memory on its way between two endpoints.

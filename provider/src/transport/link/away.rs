@@ -30,6 +30,15 @@ impl Link {
         self.away.as_ref().map(|away| away.post(bulk))
     }
 
+    /// All records that were there have been read, and [`tell`](Link::tell) said so: a peer on another host that may wait for the room hears of it now.
+    #[inline]
+    pub fn tell_of_room(&mut self) {
+        if self.owes_room {
+            self.owes_room = false;
+            self.home.iter().for_each(|home| home.tell_of_room());
+        }
+    }
+
     /// A part of a message is about to be asked for. `None`: there is no way for it.
     pub fn expect(&self, bulk: Bulk<'_>) -> Option<Moved> {
         self.home.as_ref().map(|home| home.expect(bulk))

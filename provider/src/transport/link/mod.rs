@@ -133,6 +133,8 @@ pub struct Link {
     away: Option<Arc<dyn InPlace>>,
     home: Option<Arc<dyn InPlace>>,
     in_place: bool,
+    /// It is to hear of what was read.
+    pub(super) owes_room: bool,
     /// More follows at once: the record need not be carried by itself.
     quiet: bool,
     /// Most lines that are asked for ahead of the next record.
@@ -185,6 +187,7 @@ impl Link {
             away: None,
             home: None,
             in_place: false,
+            owes_room: false,
             quiet: false,
             most_ahead: 0,
             taking: false,
@@ -451,13 +454,15 @@ impl Link {
         }
     }
 
-    /// The peer may sleep because its ring is full: tells it of the room, and wakes it.
+    /// The peer may sleep because its ring is full: tells it of the room, and wakes it. One on another host is told when all records of this turn have been read
+    /// ([`Link::tell_of_room`]): each word is a system call.
     #[cold]
     #[inline(never)]
     fn tell_sleeper(&mut self) {
         self.tell();
-        if let Some(home) = &self.home {
-            return home.give_back();
+        if self.home.is_some() {
+            self.owes_room = true;
+            return;
         }
         let Some(inbound) = &self.inbound else { return };
         let word = stance::look(&inbound.theirs);
@@ -474,7 +479,8 @@ impl Link {
     /// The peer is on another host: long messages go past the rings.
     pub fn far(mut self) -> Link {
         self.in_place = true;
-        // A lap's end has its price: the head of a frame finds no place before the first line, and what was skipped is given back by a word of its own.
+        // The end of a lap has its price: a frame's head finds no place before the first line, and a skip of nearly all the ring is more than a quarter that was read,
+        // of which the other side is told by a frame of its own.
         self.tx.set_short_laps(self.tx.lines());
         self
     }

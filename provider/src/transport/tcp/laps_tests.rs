@@ -2,49 +2,120 @@
 
 use super::mirror::Mirror;
 use super::outgoing::ring::Ring;
+use super::proof::Guard;
 use super::tests::{Scene, draft};
 use crate::mem::atomic::{Ordering, Words};
 use crate::mem::shared::SharedMem;
 use crate::shm::layout::{CONSUMED, CONTROL_LINES, LINE, LINE_WORDS, MIN_SEGMENT, WRITTEN, ring_lines};
 use crate::shm::ring::{Consumer, Peeked, Producer};
 use crate::shm::segment;
+use crate::sys::tcp;
 use crate::transport::link::Class;
+use crate::transport::{Line, Reply};
 use crate::wire::frame::FRAME_HEAD;
+use crate::wire::key::Key;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+
+/// B reads so many records, which are these; returns the bytes that the network had brought by then.
+fn read(scene: &mut Scene, expected: &[Vec<u8>]) -> usize {
+    let (mut came, mut left) = (0, expected);
+    while let [next, rest @ ..] = left {
+        came += scene.there.pass(1 << 16);
+        scene.b.connection.read(true);
+        if let Some(header) = scene.b.link.peek().expect("sound") {
+            let mut got = Vec::new();
+            scene.b.link.payload_append(&header, &mut got);
+            assert_eq!(&got, next);
+            scene.b.link.consume(header.lines());
+            left = rest;
+        }
+    }
+    scene.b.link.tell();
+    came
+}
+
+/// A hears what B has read.
+fn answer(scene: &mut Scene) {
+    scene.b.connection.pay(true);
+    scene.back();
+    scene.a.connection.read(true);
+    scene.a.link.refresh().expect("sound");
+}
 
 /// One message after the other, each read before the next: in each frame is that record, in many laps.
 #[test]
 fn a_frame_is_as_long_as_its_record() {
     let mut scene = Scene::new();
-    let mut laps = 0;
+    let mut behind = 0;
     for i in 0..500usize {
-        let len = i * 37 % 900;
-        let bytes = vec![i as u8; len];
+        let bytes = vec![i as u8; i * 37 % 900];
         scene.turn();
-        let behind = scene.a.link.send(&draft(&bytes), Class::Envelope).expect("room");
+        let before = behind;
+        behind = scene.a.link.send(&draft(&bytes), Class::Envelope).expect("room");
         scene.turn();
-        let sent = rustix::io::ioctl_fionread(&scene.there.from).expect("a socket") as usize;
-        while scene.there.pass(1 << 16) > 0 {}
-        let header = loop {
-            scene.b.connection.read(true);
-            if let Some(header) = scene.b.link.peek().expect("sound") {
-                break header;
-            }
-        };
-        assert_eq!(sent, FRAME_HEAD + header.lines() as usize * LINE, "record {i} of {len} bytes");
-        let mut got = Vec::new();
-        scene.b.link.payload_append(&header, &mut got);
-        assert_eq!(got, bytes, "record {i}");
-        scene.b.link.consume(header.lines());
-        scene.b.link.tell();
-        scene.b.connection.pay(true);
-        scene.back();
-        scene.a.connection.read(true);
-        scene.a.link.refresh().expect("sound");
-        laps = behind / ring_lines(MIN_SEGMENT);
+        let came = read(&mut scene, std::slice::from_ref(&bytes));
+        // Whole lines, of which the last one is used.
+        let lines = ((came - FRAME_HEAD) / LINE) as u32;
+        assert!(lines as usize * LINE < bytes.len() + 3 * LINE, "record {i} of {} bytes: {lines} lines", bytes.len());
+        assert!(lines <= behind - before, "record {i}");
+        answer(&mut scene);
     }
-    assert!(laps > 10, "{laps} laps");
+    assert!(behind / ring_lines(MIN_SEGMENT) > 10, "{behind} lines are few laps");
+}
+
+/// What is behind a skip comes along with what is before it, also where places are guessed: an encrypted stream's bytes are taken from one call to the next.
+#[test]
+fn what_is_behind_a_skip_comes_along() {
+    for guard in [None, Some(Guard { key: Key::new(b"a key"), encrypt: true })] {
+        let mut scene = Scene::guarded(guard.as_ref());
+        for i in 0..400usize {
+            let bytes: Vec<_> = (0..3).map(|k| vec![(i * 3 + k) as u8; (i * 3 + k) * 41 % 1200]).collect();
+            for bytes in &bytes {
+                scene.a.link.send(&draft(bytes), Class::Envelope).expect("room");
+            }
+            scene.turn();
+            read(&mut scene, &bytes);
+            answer(&mut scene);
+        }
+    }
+}
+
+/// B has read a quarter of the ring: A hears of it when that is said to be all for now, and not of little.
+#[test]
+fn much_that_was_read_is_told() {
+    let mut scene = Scene::new();
+    let words = |scene: &Scene| std::iter::repeat_with(|| scene.back.pass(1 << 16)).take(100).sum::<usize>();
+    let quarter = ring_lines(MIN_SEGMENT) as usize / 4;
+    for (lines, told) in [(5, 0), (quarter, FRAME_HEAD)] {
+        let lines: Vec<_> = (0..lines).map(|i| vec![i as u8; 8]).collect();
+        for bytes in &lines {
+            scene.a.link.send(&draft(bytes), Class::Envelope).expect("room");
+        }
+        scene.turn();
+        read(&mut scene, &lines);
+        assert_eq!(words(&scene), 0, "not in between");
+        scene.b.link.tell_of_room();
+        assert_eq!(words(&scene), told, "{} lines", lines.len());
+    }
+    scene.b.link.tell_of_room();
+    assert_eq!(words(&scene), 0, "once");
+}
+
+/// The other side ends in the middle of a frame, after as much as one call asks for: of the record whose first lines came nothing is seen.
+#[test]
+fn half_a_frame_at_the_end_is_not_seen() {
+    for cut in [FRAME_HEAD + 4 * LINE, FRAME_HEAD + 3 * LINE, FRAME_HEAD + LINE] {
+        let mut scene = Scene::new();
+        scene.a.link.send(&draft(&[7; 600]), Class::Envelope).expect("room");
+        scene.turn();
+        assert_eq!(scene.there.pass(cut), cut);
+        tcp::finish(&scene.there.to);
+        while !matches!(scene.b.connection.hear(), Reply::Ended) {
+            scene.b.connection.read(true);
+        }
+        assert!(scene.b.link.peek().expect("sound").is_none(), "after {cut} bytes");
+    }
 }
 
 /// Both ends of a ring and what lies between them, without a socket: frames are taken from one and put into the other as they are.

@@ -119,7 +119,7 @@ impl Mirror {
         self.lines.word(line as usize * LINE_WORDS)
     }
 
-    /// The frame at hand is not all there: nobody sees its beginning. (Of one that skips nothing is seen: where the reader looks stands nothing.)
+    /// The frame at hand is not all there: nobody sees its beginning. (Where the reader looks before a skip stands nothing until all is there.)
     pub fn withhold(&mut self) {
         if self.skipped > 0 {
             return;

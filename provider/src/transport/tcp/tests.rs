@@ -59,7 +59,7 @@ fn connection(fd: OwnedFd) -> Arc<Connection> {
 /// Carries bytes from one socket to another.
 pub(super) struct Relay {
     pub from: OwnedFd,
-    to: OwnedFd,
+    pub to: OwnedFd,
     memory: SharedMem,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Scene {
     pub a: Side,
     pub b: Side,
     pub there: Relay,
-    back: Relay,
+    pub back: Relay,
 }
 
 impl Scene {
@@ -126,7 +126,7 @@ impl Scene {
         Scene::guarded(None)
     }
 
-    fn guarded(guard: Option<&Guard>) -> Scene {
+    pub fn guarded(guard: Option<&Guard>) -> Scene {
         Scene::over(sockets(), guard)
     }
 

@@ -161,11 +161,10 @@ impl InPlace for Connection {
         moved
     }
 
-    fn give_back(&self) {
+    fn tell_of_room(&self) {
         let mut halves = self.halves.lock();
         if halves.outgoing.owes_much() {
-            halves.gives_back = true;
-            self.come_back(&mut halves);
+            self.send(&mut halves, true);
         }
     }
 

@@ -108,8 +108,6 @@ pub(super) struct Halves {
     pub haste: Haste,
     /// It is in the list of those that have something to send.
     is_dirty: bool,
-    /// The other side is to hear in the next turn what we have read, if nothing has told it by then.
-    gives_back: bool,
 }
 
 impl Halves {
@@ -182,7 +180,6 @@ impl Connection {
             doubt: None,
             haste: Haste::default(),
             is_dirty: false,
-            gives_back: false,
         };
         let (peer, foreign) = (AtomicU32::new(NOBODY), AtomicU32::new(0));
         let (is_owing, is_held_up) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -299,8 +296,7 @@ impl Connection {
     pub(super) fn flush(&self) {
         let mut halves = self.halves.lock();
         halves.is_dirty = false;
-        let news = std::mem::take(&mut halves.gives_back) && halves.outgoing.owes_much();
-        self.send(&mut halves, news);
+        self.send(&mut halves, false);
         self.hand_out(&mut halves);
     }
 

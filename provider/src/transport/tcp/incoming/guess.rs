@@ -49,7 +49,8 @@ impl Incoming {
         let most = if pays { self.usual } else { self.usual.min(FLAT - FRAME_HEAD) };
         let room = (mirror.room() as usize * LINE).min(most);
         // Where the ring ends, more often than not what follows is skipped; of what is put together elsewhere the place is not guessed.
-        let bytes = if flat && FRAME_HEAD + room <= FLAT { room } else { room.min(mirror.to_end() as usize * LINE) };
+        let there = room.min(mirror.to_end() as usize * LINE);
+        let bytes = if flat && FRAME_HEAD + there <= FLAT { room.min(FLAT - FRAME_HEAD) } else { there };
         if bytes > 0 { Guess::Records { bytes } } else { Guess::Nothing }
     }
 

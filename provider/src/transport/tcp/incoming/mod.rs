@@ -3,7 +3,7 @@
 //!
 //! What is guessed of what comes next stands in `guess.rs`.
 //!
-//! **What is half there is not seen.** The reader of the mirror looks at the first word of a record. The first word of a frame's lines is put in
+//! **What is half there is not seen.** The reader of the mirror looks at the first word of a record. The first word of a frame's lines (or of the skip before them) is put in
 //! last, when all of them are there, and the word behind them is cleared before (`shm/ring.rs` has the rule).
 //!
 //! Nothing that is read from a head is believed: positions must follow each other, lines must fit into what the reader has given back,
@@ -190,9 +190,15 @@ impl Incoming {
     /// # Errors
     /// [`Stop`]: what waited for that is not what it should be.
     pub fn expect(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
+        let moved = self.expect_in(stream, bulk);
+        self.withhold();
+        moved
+    }
+
+    #[inline]
+    fn expect_in(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
         if self.place_at_once(&bulk) {
             self.read_again()?;
-            self.withhold();
             return Ok(Moved::AtOnce);
         }
         let id = bulk.id;
@@ -201,7 +207,6 @@ impl Incoming {
         }
         self.resume()?;
         self.confirm(stream)?;
-        self.withhold();
         // Nothing but what was resumed can be done that early.
         let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
         Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
@@ -243,7 +248,16 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Stop`]: nothing more comes.
+    #[inline]
     pub fn pump(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
+        let any = self.pump_in(stream, ready);
+        // Also if nothing more comes: what is not all there then never will be.
+        self.withhold();
+        any
+    }
+
+    #[inline]
+    fn pump_in(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
         let (mut taken, was_parked) = (0, self.is_parked());
         let goes_on = self.resume()?;
         self.confirm(stream)?;
@@ -263,7 +277,6 @@ impl Incoming {
                 break;
             }
         }
-        self.withhold();
         Ok(taken > 0 || was_parked)
     }
 
