@@ -435,7 +435,8 @@ impl Connection {
             self.office().lanes.fetch_add(1, Ordering::Relaxed);
         }
         match seen {
-            Seen::Some(any) => return Read { any, parked: carrier.has_more(), quiet: false },
+            // Pieces of long messages, and nothing else.
+            Seen::Some(any) => return Read { any, long: any, parked: carrier.has_more(), quiet: false },
             Seen::Failed => {
                 bundle.lanes.remove(at).carrier.let_go(&Clock::machine());
                 bundle.failed();

@@ -1,5 +1,8 @@
 //! Who alone spoke the last times mostly speaks next: his socket is read in every turn, and whoever else has something to say is asked for now and
 //! then. His socket is not watched meanwhile: what a poller costs the sender of each message inside of a host (4 % of a ping-pong) is for nothing.
+//!
+//! That is for short messages. To read a socket takes its lock, and what arrives meanwhile is put aside for the reader to work off. Of more than a
+//! segment that includes the acknowledgement, a packet sent: who mostly sends so much is asked for by the poller, which touches no socket (`docs/adr/0019-tcp.md`).
 
 use super::connection::Connection;
 use std::sync::Arc;
@@ -7,11 +10,14 @@ use std::sync::Arc;
 /// How often one alone must have spoken before he is read without asking, and how often all are asked then.
 const SURE: u32 = 32;
 const ASK_EVERY: u32 = 16;
+/// How many short ones a turn that brings more than a segment makes up for, and to be less sure than that is not enough for a favourite.
+const LONG: u32 = 8;
+const UNSURE: u32 = SURE / 2;
 
 /// Who spoke lately.
 #[derive(Default)]
 pub(super) struct Favourite {
-    /// By his slot, and how often nobody else did.
+    /// By his slot, and how often nobody else did, but for long ones; [`SURE`] at most.
     speaker: u32,
     streak: u32,
     /// Counts turns.
@@ -44,13 +50,30 @@ impl Favourite {
     pub fn found(&mut self, tokens: &[u64]) -> Option<u32> {
         match tokens {
             [] => return None,
-            [token] if *token == u64::from(self.speaker) => self.streak = self.streak.saturating_add(1),
+            [token] if *token == u64::from(self.speaker) => self.streak = (self.streak + 1).min(SURE),
             [token, ..] => {
                 self.dismiss();
                 (self.speaker, self.streak) = (*token as u32, 0);
             }
         }
         (self.streak >= SURE).then_some(self.speaker)
+    }
+
+    /// Somebody was read who had something, mostly the last speaker; `long`: more than a segment.
+    #[inline]
+    pub fn heard(&mut self, long: bool) {
+        if long {
+            self.heard_long();
+        } else if self.is.is_some() {
+            self.streak = (self.streak + 1).min(SURE);
+        }
+    }
+
+    fn heard_long(&mut self) {
+        self.streak = self.streak.saturating_sub(LONG);
+        if self.streak < UNSURE && self.is.is_some() {
+            self.dismiss();
+        }
     }
 
     /// From now on he is read in every turn.
@@ -116,6 +139,30 @@ mod tests {
         // Two at a time are no favourite, however often.
         assert!((0..100).all(|i| favourite.found(&[3, 9][..1 + i % 2]).is_none()));
         assert_eq!((0..2 * ASK_EVERY).filter(|_| favourite.asks()).count(), 2);
+    }
+
+    #[test]
+    fn who_mostly_sends_long_messages_is_asked_for() {
+        let mut favourite = Favourite::default();
+        let (connection, other) = watched(3);
+        for _ in 0..1000 {
+            assert_eq!(favourite.found(&[3]), None, "what long ones are worth outweighs that he alone speaks");
+            favourite.heard(true);
+        }
+        assert!((0..SURE).any(|_| favourite.found(&[3]).is_some()));
+        favourite.choose(&connection);
+        for _ in 0..1000 {
+            (0..LONG).for_each(|_| favourite.heard(false));
+            favourite.heard(true);
+            assert!(favourite.is.is_some(), "one in nine is long");
+        }
+        speak(&other, &connection);
+        assert!((0..SURE).any(|_| {
+            favourite.heard(true);
+            favourite.is.is_none()
+        }));
+        assert_eq!(ready(&connection), [3], "what came meanwhile is seen");
+        assert_eq!(favourite.found(&[3]), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::shm::layout::{CLOSED, CONSUMED, CONTROL_LINES, CREDIT, HOT, LINE, LIN
 use crate::shm::ring::skip_word;
 use crate::shm::stance::Stance;
 use crate::sys::tcp::Piece;
-use crate::wire::frame::Frame;
+use crate::wire::frame::{FRAME_HEAD, Frame};
 use smallvec::SmallVec;
 
 /// The mirror of the other side's segment.
@@ -103,6 +103,27 @@ impl Mirror {
     fn place(&self, first: u32, from: usize) -> (usize, usize) {
         let (at, end) = (first as usize * LINE + from, self.lines.bytes());
         (if at < end { at } else { at - end }, end)
+    }
+
+    /// The byte of the [lines](Self::lines) to which a head is received along with `bytes` bytes of lines so that these come to stand where the next ones belong. `None`: they
+    /// go round the end, or the line before them has not been read.
+    #[inline]
+    pub fn place_with_head(&self, bytes: usize) -> Option<usize> {
+        let at = self.at as usize * LINE;
+        let fits = at > 0 && bytes <= self.lines.bytes() - at;
+        (fits && self.is_drained()).then(|| at - FRAME_HEAD)
+    }
+
+    /// The head that was received to that place.
+    #[inline]
+    pub fn head_at(&self, place: usize) -> [u8; FRAME_HEAD] {
+        let words = self.lines.quad(place / size_of::<u64>());
+        zerocopy::transmute!(words.map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// All of them.
+    pub fn lines(&self) -> &SharedMem {
+        &self.lines
     }
 
     /// Whether the reader has read all that came.

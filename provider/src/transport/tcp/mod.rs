@@ -86,7 +86,7 @@ use crate::sys::tcp;
 use crate::types::PeerId;
 use crate::wire::version;
 use call::Call;
-use connection::{Connection, Origin};
+use connection::{Connection, Origin, Read};
 use dial::CALL_PATIENCE;
 use favourite::Favourite;
 use guesses::Guesses;
@@ -287,7 +287,7 @@ impl Tcp {
         let mut parked = std::mem::take(&mut self.parked);
         for slot in parked.drain(..) {
             if let Some(connection) = self.connection(slot) {
-                work += usize::from(self.read_apart(&connection, false, now, events));
+                work += usize::from(self.read_apart(&connection, false, now, events).any);
             }
         }
         // The memory serves again; what waits still is in another.
@@ -318,14 +318,14 @@ impl Tcp {
 
     /// As [`read`](Self::read), for whoever is in no hurry.
     #[inline(never)]
-    fn read_apart(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
+    fn read_apart(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> Read {
         self.read(connection, ready, now, events)
     }
 
-    /// Reads a connection. Whether there was anything. (A part of its callers: the less there is to come back from behind the system call, the
+    /// Reads a connection. (A part of its callers: the less there is to come back from behind the system call, the
     /// sooner a message is told. `docs/hot-paths.md`.)
     #[inline(always)]
-    fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> bool {
+    fn read(&mut self, connection: &Connection, ready: bool, now: u64, events: &mut Vec<Event>) -> Read {
         let read = connection.read(ready);
         connection.hold_up(read.parked);
         if read.parked && !self.parked.contains(&connection.slot()) {
@@ -337,7 +337,7 @@ impl Tcp {
         if !read.quiet {
             self.hand_up(connection, events);
         }
-        read.any
+        read
     }
 
     /// Reads every connection that has something, and takes calls; mostly only the favourite.
@@ -345,8 +345,12 @@ impl Tcp {
     pub fn look(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
         if let Some(connection) = self.favourite.take() {
-            work += usize::from(self.read(&connection, true, now, events));
+            let read = self.read(&connection, true, now, events);
             self.favourite.keep(connection);
+            if read.any {
+                work = 1;
+                self.favourite.heard(read.long);
+            }
             if !self.favourite.asks() {
                 return work;
             }
@@ -382,7 +386,8 @@ impl Tcp {
             }
             let slot = token as u32;
             if let Some(connection) = self.connection(slot) {
-                self.read_apart(&connection, true, now, events);
+                let read = self.read_apart(&connection, true, now, events);
+                self.favourite.heard(read.long);
             }
         }
         self.tokens = tokens;

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 pub(super) struct Stream {
     fd: OwnedFd,
     near: bool,
+    segment: usize,
     session: OnceLock<Box<Mutex<Session>>>,
 }
 
@@ -27,12 +28,18 @@ impl Stream {
     /// Over a socket that is connected.
     pub fn new(fd: OwnedFd) -> Stream {
         let near = tcp::is_near(&fd);
-        Stream { fd, near, session: OnceLock::new() }
+        let segment = tcp::segment(&fd).unwrap_or(usize::MAX);
+        Stream { fd, near, segment, session: OnceLock::new() }
     }
 
     /// Whether both ends are on this host, as far as their addresses tell.
     pub fn is_near(&self) -> bool {
         self.near
+    }
+
+    /// Most bytes that come in one segment.
+    pub fn segment(&self) -> usize {
+        self.segment
     }
 
     /// The same, as if the other end were on another host.

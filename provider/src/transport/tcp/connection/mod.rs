@@ -39,6 +39,8 @@ const QUIET: u32 = 1000;
 pub(super) struct Read {
     /// There was something.
     pub any: bool,
+    /// It was more than a segment.
+    pub long: bool,
     /// There is more, once the engine has read what came before.
     pub parked: bool,
     /// The endpoint need not be told of anything.
@@ -464,7 +466,7 @@ impl Connection {
         }
         if !halves.incoming.has_begun() {
             let any = halves.theirs.is_none() && self.take_hello(&mut halves);
-            return Read { any, parked: self.stream.has_more(), quiet: false };
+            return Read { any, parked: self.stream.has_more(), ..Read::default() };
         }
         match halves.incoming.pump(&self.stream, ready) {
             Ok(any) => {
@@ -474,7 +476,8 @@ impl Connection {
                 self.settle_loans(&mut halves);
                 self.hear_of_lanes(&mut halves);
                 let parked = halves.incoming.is_parked() || self.stream.has_more();
-                Read { any, parked, quiet: !halves.speak() }
+                let long = halves.incoming.got > self.stream.segment();
+                Read { any, long, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
                 // The last word may have been that what we lent is ours again.

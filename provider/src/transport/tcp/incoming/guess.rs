@@ -74,15 +74,20 @@ impl Incoming {
         if rest == 0 {
             return;
         }
+        // Behind news another head follows, which is nobody's mistake.
+        let counts = !matches!(self.at, At::Head(_));
+        let (right, kept) = self.tidy(guess, rest);
+        self.guesses.note(counts.then_some(right), kept, rest - kept);
+    }
+
+    /// The same, and it is no guess that is counted. Whether it was right, and the bytes that stand where they belong.
+    pub(super) fn tidy(&mut self, guess: Guess, rest: usize) -> (bool, usize) {
         let right = match (guess, self.at) {
             (Guess::Records { .. }, At::Records { .. }) => self.mirror.as_ref().is_some_and(|mirror| mirror.first() == mirror.at),
             (Guess::Payload { id, start, .. }, At::Payload { id: other, start: there, .. }) => (id, start) == (other, there),
             _ => false,
         };
         let kept = if right { rest.min(self.body_left()) } else { 0 };
-        // Behind news another head follows, which is nobody's mistake.
-        let counts = !matches!(self.at, At::Head(_));
-        self.guesses.note(counts.then_some(right), kept, rest - kept);
         let mut carried = std::mem::take(&mut self.carried);
         // The clean-up copy.
         let mut pieces = SmallVec::<[Piece<'_>; 8]>::new();
@@ -101,5 +106,6 @@ impl Incoming {
             mirror.clear_head();
         }
         self.body_came(kept);
+        (right, kept)
     }
 }

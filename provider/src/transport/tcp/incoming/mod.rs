@@ -1,7 +1,7 @@
 //! What arrives by a connection: a hello, then frames, whose bodies go where they belong without a stop: lines into the mirror of the
 //! other side's ring, payload into the application's buffer.
 //!
-//! What is guessed of what comes next stands in `guess.rs`.
+//! What is guessed of what comes next stands in `guess.rs`, reads of little by one call in `little.rs`.
 //!
 //! **What is half there is not seen.** The reader of the mirror looks at the first word of a record. The first word of a frame's lines (or of the skip before them) is put in
 //! last, when all of them are there, and the word behind them is cleared before (`shm/ring.rs` has the rule).
@@ -10,6 +10,7 @@
 //! payload must have a place in a message that is expected (`expected.rs`).
 
 mod guess;
+mod little;
 
 use super::expected::{By, Expectations};
 use super::mirror::Mirror;
@@ -25,11 +26,9 @@ use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
 use guess::Guess;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 
 /// Most bytes of records that are guessed.
 const GUESS: usize = 16 << 10;
@@ -103,6 +102,8 @@ pub(super) struct Incoming {
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
     is_dry: bool,
+    /// Bytes that the last turn brought.
+    pub got: usize,
     /// Messages that are all there.
     pub done: VecDeque<u32>,
     pub guesses: Guesses,
@@ -135,6 +136,7 @@ impl Incoming {
             few: 0,
             sink: None,
             is_dry: false,
+            got: 0,
             done: VecDeque::new(),
             guesses: Guesses::new(),
             said_goodbye: false,
@@ -277,6 +279,7 @@ impl Incoming {
                 break;
             }
         }
+        self.got = taken;
         Ok(taken > 0 || was_parked)
     }
 
@@ -340,7 +343,7 @@ impl Incoming {
             && FRAME_HEAD + bytes <= FLAT
         {
             return match self.ahead() {
-                0 => self.receive_little(fd, FRAME_HEAD + bytes),
+                0 => self.receive_little(fd, bytes),
                 payload => self.receive_ahead(fd, 2 * FRAME_HEAD + bytes + payload),
             };
         }
@@ -365,38 +368,6 @@ impl Incoming {
         Ok(Some((room, got)))
     }
 
-    /// One call for a head and few lines: they are put where they belong when it is known what they are.
-    fn receive_little(&mut self, fd: &OwnedFd, room: usize) -> Result<Option<(usize, usize)>, Stop> {
-        let mut bytes = [MaybeUninit::uninit(); FLAT];
-        let got = match tcp::recv_into(fd, &mut bytes[..room]) {
-            Ok([]) => return Err(Stop::Ended),
-            Ok(got) => got,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(why) => return Err(why.into()),
-        };
-        if !self.take_whole(got) {
-            let read = self.take(got)?;
-            self.carried.extend_from_slice(&got[read..]);
-        }
-        Ok(Some((room, got.len())))
-    }
-
-    /// What mostly came: a head, the lines that it says, and nothing else. Whether that is what these are; if not, nothing has happened.
-    #[inline]
-    fn take_whole(&mut self, bytes: &[u8]) -> bool {
-        let Some((head, body)) = bytes.split_first_chunk() else { return false };
-        let (Ok(frame), Some(mirror)) = (Frame::parse(*head), &mut self.mirror) else { return false };
-        let Body::Records { position, skipped, lines } = frame.body else { return false };
-        if body.len() != lines as usize * LINE || !mirror.takes(position, skipped, lines) {
-            return false;
-        }
-        mirror.hear(&frame);
-        mirror.put(0, body);
-        mirror.show(lines);
-        self.records_begin(lines);
-        true
-    }
-
     /// A frame of so many lines is what came last: what follows from that for guesses.
     #[inline]
     fn records_begin(&mut self, lines: u32) {
@@ -407,11 +378,6 @@ impl Incoming {
         if wanted >= self.usual || self.shorter == SHORTER {
             (self.usual, self.shorter) = (wanted, 0);
         }
-    }
-
-    /// One call for a short message whose envelope the engine has not seen yet: all of it is carried.
-    fn receive_ahead(&mut self, fd: &OwnedFd, room: usize) -> Result<Option<(usize, usize)>, Stop> {
-        Ok(came(tcp::recv_behind(fd, &mut self.carried, room))?.map(|got| (room, got)))
     }
 
     /// Reads what was carried.
