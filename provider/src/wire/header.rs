@@ -229,7 +229,13 @@ impl Header {
         if sound { Ok(header) } else { Err(BadHeader) }
     }
 
-    /// Whether the first word of a record says that it is of this kind. For a guess: nothing is validated.
+    /// Bytes of payload that the first word of a record says are in it. For a guess: nothing is validated.
+    #[inline]
+    pub const fn said_payload(word: u64) -> usize {
+        (word >> 16) as u16 as usize
+    }
+
+    /// Whether it says that it is of this kind. For a guess, too.
     #[inline]
     pub fn may_be(word: u64, kind: Kind) -> bool {
         word & 0xf == kind as u64

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// How often one alone must have spoken before he is read without asking, and how often all are asked then.
 const SURE: u32 = 32;
 const ASK_EVERY: u32 = 16;
-/// How many short ones a turn that brings more than a segment makes up for, and to be less sure than that is not enough for a favourite.
+/// How many short ones a turn that brings a message of more than a segment makes up for, and to be less sure than that is not enough for a favourite.
 const LONG: u32 = 8;
 const UNSURE: u32 = SURE / 2;
 
@@ -59,7 +59,7 @@ impl Favourite {
         (self.streak >= SURE).then_some(self.speaker)
     }
 
-    /// Somebody was read who had something, mostly the last speaker; `long`: more than a segment.
+    /// Somebody was read who had something, mostly the last speaker; `long`: a message of more than a segment.
     #[inline]
     pub fn heard(&mut self, long: bool) {
         if long {

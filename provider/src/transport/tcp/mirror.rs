@@ -7,6 +7,7 @@ use crate::shm::ring::skip_word;
 use crate::shm::stance::Stance;
 use crate::sys::tcp::Piece;
 use crate::wire::frame::{FRAME_HEAD, Frame};
+use crate::wire::header::Header;
 use smallvec::SmallVec;
 
 /// The mirror of the other side's segment.
@@ -112,6 +113,13 @@ impl Mirror {
         let at = self.at as usize * LINE;
         let fits = at > 0 && bytes <= self.lines.bytes() - at;
         (fits && self.is_drained()).then(|| at - FRAME_HEAD)
+    }
+
+    /// Bytes of payload that the first one of the last lines, so many bytes of them, says it begins.
+    pub fn said_payload(&self, bytes: usize) -> usize {
+        let lines = (bytes / LINE) as u32;
+        let first = if self.at >= lines { self.at - lines } else { self.at + self.count - lines };
+        Header::said_payload(self.word(first).load(Ordering::Relaxed))
     }
 
     /// The head that was received to that place.

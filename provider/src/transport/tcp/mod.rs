@@ -59,6 +59,8 @@ mod lanes;
 #[cfg(test)]
 mod laps_tests;
 mod lessons;
+#[cfg(test)]
+mod little_tests;
 mod meter;
 mod mirror;
 mod office;

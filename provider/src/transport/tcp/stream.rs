@@ -47,6 +47,12 @@ impl Stream {
         Stream { near: false, ..self }
     }
 
+    /// The same, as if it had segments of so many bytes.
+    #[cfg(test)]
+    pub fn of_segments(self, segment: usize) -> Stream {
+        Stream { segment, ..self }
+    }
+
     /// The address of the other side, for people.
     pub fn other_end(&self) -> String {
         tcp::peer_address(&self.fd).map_or_else(|| "somebody".into(), |a| a.to_string())

@@ -5,6 +5,7 @@
 
 use super::connection::Connection;
 use super::proof::Guard;
+use super::stream::Stream;
 use super::{NOBODY, Office};
 use crate::config::network::ZeroCopy;
 use crate::mem::atomic::Words;
@@ -50,8 +51,8 @@ fn office() -> Arc<Office> {
     Arc::new(office)
 }
 
-fn connection(fd: OwnedFd) -> Arc<Connection> {
-    let connection = Connection::new(fd, 0, office(), None);
+fn connection(stream: impl Into<Stream>) -> Arc<Connection> {
+    let connection = Connection::new(stream, 0, office(), None);
     assert_eq!(connection.peer.load(Ordering::Relaxed), NOBODY);
     Arc::new(connection)
 }
@@ -92,9 +93,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(fd: OwnedFd, guard: Option<&Guard>, calls: bool) -> Side {
+    fn new(stream: impl Into<Stream>, guard: Option<&Guard>, calls: bool) -> Side {
         let mine = segment::private(MIN_SEGMENT);
-        let connection = connection(fd);
+        let connection = connection(stream);
         guard.into_iter().for_each(|guard| connection.guard(guard, calls).expect("random numbers"));
         let mut link = Link::new(mine.clone(), 1 << 20).far();
         let hello = Hello::new([1; NAME], [2; NAME], MIN_SEGMENT as u32, 0, [0; 16]);
@@ -130,8 +131,18 @@ impl Scene {
         Scene::over(sockets(), guard)
     }
 
-    fn over([a, ra]: [OwnedFd; 2], guard: Option<&Guard>) -> Scene {
+    fn over(first: [OwnedFd; 2], guard: Option<&Guard>) -> Scene {
         let [b, rb] = sockets();
+        Scene::between(first, (b.into(), rb), guard)
+    }
+
+    /// B's network has segments of so many bytes.
+    pub fn of_segments(bytes: usize) -> Scene {
+        let [b, rb] = sockets();
+        Scene::between(sockets(), (Stream::new(b).of_segments(bytes), rb), None)
+    }
+
+    fn between([a, ra]: [OwnedFd; 2], (b, rb): (Stream, OwnedFd), guard: Option<&Guard>) -> Scene {
         let clone = |fd: &OwnedFd| fd.try_clone().expect("clone");
         let memory = || SharedMem::new(Heap::new(1 << 16));
         let there = Relay { from: clone(&ra), to: clone(&rb), memory: memory() };

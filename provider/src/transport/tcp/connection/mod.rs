@@ -39,7 +39,7 @@ const QUIET: u32 = 1000;
 pub(super) struct Read {
     /// There was something.
     pub any: bool,
-    /// It was more than a segment.
+    /// It was a message of more than a segment.
     pub long: bool,
     /// There is more, once the engine has read what came before.
     pub parked: bool,
@@ -476,8 +476,7 @@ impl Connection {
                 self.settle_loans(&mut halves);
                 self.hear_of_lanes(&mut halves);
                 let parked = halves.incoming.is_parked() || self.stream.has_more();
-                let long = halves.incoming.got > self.stream.segment();
-                Read { any, long, parked, quiet: !halves.speak() }
+                Read { any, long: any && halves.incoming.long, parked, quiet: !halves.speak() }
             }
             Err(stop) => {
                 // The last word may have been that what we lent is ours again.

@@ -102,8 +102,8 @@ pub(super) struct Incoming {
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
     is_dry: bool,
-    /// Bytes that the last turn brought.
-    pub got: usize,
+    /// The last turn brought a message of more than a segment.
+    pub long: bool,
     /// Messages that are all there.
     pub done: VecDeque<u32>,
     pub guesses: Guesses,
@@ -136,7 +136,7 @@ impl Incoming {
             few: 0,
             sink: None,
             is_dry: false,
-            got: 0,
+            long: false,
             done: VecDeque::new(),
             guesses: Guesses::new(),
             said_goodbye: false,
@@ -279,8 +279,18 @@ impl Incoming {
                 break;
             }
         }
-        self.got = taken;
+        self.long = taken > stream.segment() && self.last_is_longer(stream.segment());
         Ok(taken > 0 || was_parked)
+    }
+
+    /// Whether what came last begins with a message of more than so many bytes. (Many short ones may come in one frame.)
+    fn last_is_longer(&self, bytes: usize) -> bool {
+        match (self.last, &self.mirror) {
+            (Guess::Payload { .. }, _) => true,
+            // Not if a part of it is missing.
+            (Guess::Records { bytes: all }, Some(mirror)) if matches!(self.at, At::Head(_)) => mirror.said_payload(all) > bytes,
+            _ => false,
+        }
     }
 
     /// Goes on with payload that had to wait for the engine. Whether anything can be read.
@@ -371,7 +381,7 @@ impl Incoming {
     /// A frame of so many lines is what came last: what follows from that for guesses.
     #[inline]
     fn records_begin(&mut self, lines: u32) {
-        self.last = Guess::Records { bytes: 0 };
+        self.last = Guess::Records { bytes: lines as usize * LINE };
         // A line more: who gets less than he asks for need not ask again.
         let wanted = (lines as usize * LINE + LINE).min(GUESS);
         self.shorter += 1;
