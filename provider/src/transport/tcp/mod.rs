@@ -289,7 +289,9 @@ impl Tcp {
         let mut parked = std::mem::take(&mut self.parked);
         for slot in parked.drain(..) {
             if let Some(connection) = self.connection(slot) {
-                work += usize::from(self.read_apart(&connection, false, now, events).any);
+                let read = self.read_apart(&connection, false, now, events);
+                work += usize::from(read.any);
+                self.favourite.heard(read.long);
             }
         }
         // The memory serves again; what waits still is in another.

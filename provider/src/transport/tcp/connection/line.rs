@@ -177,6 +177,10 @@ impl InPlace for Connection {
             Ok(moved) => {
                 self.settle_loans(&mut halves);
                 self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
+                // What came behind it is told in the next turn.
+                if halves.speak() {
+                    self.come_back(&mut halves);
+                }
                 moved
             }
             Err(stop) => {

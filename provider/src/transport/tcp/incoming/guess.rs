@@ -6,7 +6,7 @@
 //! again before anything else. What that brings and costs is counted, and a connection on which it does not pay stops guessing for a while
 //! (`guesses.rs`). Then still as many bytes are asked for as are put together elsewhere anyway ([`FLAT`]): these stand in no wrong place.
 
-use super::{At, Incoming};
+use super::{AHEAD, At, Incoming};
 use crate::mem::user::gather_into;
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{FLAT, Piece};
@@ -57,7 +57,7 @@ impl Incoming {
     /// Bytes of payload that most likely come right behind the next envelope: there was a short one last, and nothing behind it.
     pub(super) fn ahead(&self) -> usize {
         let alone = self.is_dry && matches!(self.last, Guess::Payload { .. });
-        if alone { self.few } else { 0 }
+        if alone && self.last_len <= AHEAD { self.last_len } else { 0 }
     }
 
     /// The places where a guessed body would belong.

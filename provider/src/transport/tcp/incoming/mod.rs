@@ -38,6 +38,8 @@ const SHORTER: u32 = 4;
 const SEGMENTS: usize = 32;
 /// Longest payload that is read along with its envelope, before it is known where it goes: to copy so much takes less than a further system call.
 const AHEAD: usize = 32 << 10;
+/// Bytes of a message that arrives by one packet or two: mostly all of it is there if some is. Inside of a host and by virtual cables packets have 64 KiB.
+const AT_ONCE: usize = 96 << 10;
 /// Most memory that is kept for bytes that are read again: more than what is read ahead takes.
 const KEPT: usize = 2 * AHEAD;
 /// Bytes that one call of [`Incoming::pump`] takes, so that others get their turn.
@@ -96,12 +98,14 @@ pub(super) struct Incoming {
     /// Bytes of records that are guessed, and how many frames in a row were shorter.
     usual: usize,
     shorter: u32,
-    /// Bytes of the payload that came last, if they are few.
-    few: usize,
+    /// Bytes of the frame of payload that came last.
+    last_len: usize,
     /// Where bytes go that nobody wants, once there may be some.
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
     is_dry: bool,
+    /// Bytes that came after the last turn, when it was known where they belong.
+    early: usize,
     /// The last turn brought a message of more than a segment.
     pub long: bool,
     /// Messages that are all there.
@@ -133,9 +137,10 @@ impl Incoming {
             last_payload: 0,
             usual: 4 * LINE,
             shorter: 0,
-            few: 0,
+            last_len: 0,
             sink: None,
             is_dry: false,
+            early: 0,
             long: false,
             done: VecDeque::new(),
             guesses: Guesses::new(),
@@ -208,8 +213,18 @@ impl Incoming {
             self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
         }
         self.resume()?;
+        // The socket has more, as far as is known: what was waited for, and mostly all of it. To leave that to the next turn takes as long as to look at a
+        // socket in vain. (Of much only the beginning is there by now.)
+        if let At::Payload { .. } = self.at
+            && !self.is_dry
+            && self.body_left() <= AT_ONCE
+            && let Some((asked, got)) = self.receive(stream)?
+        {
+            self.is_dry = got < asked;
+            self.early += got;
+            self.read_again()?;
+        }
         self.confirm(stream)?;
-        // Nothing but what was resumed can be done that early.
         let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
         Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
     }
@@ -242,7 +257,7 @@ impl Incoming {
     /// Payload of `len` bytes begins, or is there: what follows from that for guesses.
     fn remember(&mut self, id: u32, start: usize, len: usize) {
         (self.last, self.last_payload) = (Guess::Payload { id, start, bytes: 0 }, id);
-        self.few = if len <= AHEAD { len } else { 0 };
+        self.last_len = len;
     }
 
     /// Reads what is there, as far as this turn goes. Whether there was anything. `ready`: the poller says that the socket has something;
@@ -260,7 +275,7 @@ impl Incoming {
 
     #[inline]
     fn pump_in(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
-        let (mut taken, was_parked) = (0, self.is_parked());
+        let (mut taken, was_parked) = (std::mem::take(&mut self.early), self.is_parked());
         let goes_on = self.resume()?;
         self.confirm(stream)?;
         if !goes_on {
@@ -279,18 +294,21 @@ impl Incoming {
                 break;
             }
         }
-        self.long = taken > stream.segment() && self.last_is_longer(stream.segment());
+        self.long = taken > stream.segment() && self.last_is_long(stream.segment());
         Ok(taken > 0 || was_parked)
     }
 
-    /// Whether what came last begins with a message of more than so many bytes. (Many short ones may come in one frame.)
-    fn last_is_longer(&self, bytes: usize) -> bool {
-        match (self.last, &self.mirror) {
-            (Guess::Payload { .. }, _) => true,
-            // Not if a part of it is missing.
-            (Guess::Records { bytes: all }, Some(mirror)) if matches!(self.at, At::Head(_)) => mirror.said_payload(all) > bytes,
-            _ => false,
-        }
+    /// Whether what came last, or begins to come, begins with a message of more than so many bytes that arrives by one packet or two. (Many short ones may come in one
+    /// frame.)
+    fn last_is_long(&self, bytes: usize) -> bool {
+        let len = match (self.at, self.last, &self.mirror) {
+            (At::Waiting { len, .. } | At::Payload { len, .. }, ..) => len,
+            (At::Head(_), Guess::Payload { .. }, _) => self.last_len,
+            (At::Head(_), Guess::Records { bytes: all }, Some(mirror)) => mirror.said_payload(all),
+            // Of records a part is missing.
+            _ => 0,
+        };
+        len > bytes && len <= AT_ONCE
     }
 
     /// Goes on with payload that had to wait for the engine. Whether anything can be read.
