@@ -214,10 +214,11 @@ impl Incoming {
         }
         self.resume()?;
         // The socket has more, as far as is known: what was waited for, and mostly all of it. To leave that to the next turn takes as long as to look at a
-        // socket in vain. (Of much only the beginning is there by now.)
-        if let At::Payload { .. } = self.at
+        // socket in vain. (Of much only the beginning is there by now. Little is read along with its envelope, unless many follow one another, and then it is
+        // better if some more have come.)
+        if let At::Payload { len, .. } = self.at
             && !self.is_dry
-            && self.body_left() <= AT_ONCE
+            && (AHEAD + 1..=AT_ONCE).contains(&len)
             && let Some((asked, got)) = self.receive(stream)?
         {
             self.is_dry = got < asked;
