@@ -435,8 +435,7 @@ impl Connection {
             self.office().lanes.fetch_add(1, Ordering::Relaxed);
         }
         match seen {
-            // Pieces of long messages, and nothing else.
-            Seen::Some(any) => return Read { any, long: any, parked: carrier.has_more(), quiet: false },
+            Seen::Some(any) => return Read { any, parked: carrier.has_more(), ..Read::default() },
             Seen::Failed => {
                 bundle.lanes.remove(at).carrier.let_go(&Clock::machine());
                 bundle.failed();

@@ -2,7 +2,7 @@
 //! then. His socket is not watched meanwhile: what a poller costs the sender of each message inside of a host (4 % of a ping-pong) is for nothing.
 //!
 //! That is for short messages. To read a socket takes its lock, and what arrives meanwhile is put aside for the reader to work off. Of more than a
-//! segment that includes the acknowledgement, a packet sent: who mostly sends so much is asked for by the poller, which touches no socket (`docs/adr/0019-tcp.md`).
+//! segment that includes the acknowledgement, a packet sent: who sends so much more often than one time in nine is asked for by the poller, which touches no socket (`docs/adr/0019-tcp.md`).
 
 use super::connection::Connection;
 use std::sync::Arc;

@@ -107,7 +107,7 @@ impl Mirror {
     }
 
     /// The byte of the [lines](Self::lines) to which a head is received along with `bytes` bytes of lines so that these come to stand where the next ones belong. `None`: they
-    /// go round the end, or the line before them has not been read.
+    /// go round the end, or begin at it, or not all lines before them have been read.
     #[inline]
     pub fn place_with_head(&self, bytes: usize) -> Option<usize> {
         let at = self.at as usize * LINE;

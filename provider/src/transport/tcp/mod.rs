@@ -290,8 +290,10 @@ impl Tcp {
         for slot in parked.drain(..) {
             if let Some(connection) = self.connection(slot) {
                 let read = self.read_apart(&connection, false, now, events);
-                work += usize::from(read.any);
-                self.favourite.heard(read.long);
+                if read.any {
+                    work += 1;
+                    self.favourite.heard(read.long);
+                }
             }
         }
         // The memory serves again; what waits still is in another.
@@ -391,7 +393,9 @@ impl Tcp {
             let slot = token as u32;
             if let Some(connection) = self.connection(slot) {
                 let read = self.read_apart(&connection, true, now, events);
-                self.favourite.heard(read.long);
+                if read.any {
+                    self.favourite.heard(read.long);
+                }
             }
         }
         self.tokens = tokens;

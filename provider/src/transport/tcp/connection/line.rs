@@ -177,8 +177,8 @@ impl InPlace for Connection {
             Ok(moved) => {
                 self.settle_loans(&mut halves);
                 self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
-                // What came behind it is told in the next turn.
-                if halves.speak() {
+                // What came behind it is told in the next turn, before which somebody may be about to sleep.
+                if halves.incoming.came_early() && self.office.asleep.load(Ordering::Relaxed) {
                     self.come_back(&mut halves);
                 }
                 moved

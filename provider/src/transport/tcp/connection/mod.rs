@@ -125,7 +125,7 @@ impl Halves {
     }
 
     /// Whether the endpoint is to be told of something.
-    pub(super) fn speak(&self) -> bool {
+    fn speak(&self) -> bool {
         self.ended.is_some()
             || self.greeting.is_some()
             || !self.outgoing.done.is_empty()

@@ -4,7 +4,7 @@
 //! the body and the next head it names the place where the *expected* next body belongs, by what came last. Mostly that is right, and
 //! head and body cost one call and no copy. If it is wrong, the bytes are taken out of the wrong place and are *carried*: they are read
 //! again before anything else. What that brings and costs is counted, and a connection on which it does not pay stops guessing for a while
-//! (`guesses.rs`). Then still as many bytes are asked for as are put together elsewhere anyway ([`FLAT`]): these stand in no wrong place.
+//! (`guesses.rs`). Then still as many bytes are asked for as one call takes to one place ([`FLAT`], `little.rs`): if these are something else little is moved, and nothing counted.
 
 use super::{AHEAD, At, Incoming};
 use crate::mem::user::gather_into;
@@ -82,6 +82,9 @@ impl Incoming {
 
     /// The same, and it is no guess that is counted. Whether it was right, and the bytes that stand where they belong.
     pub(super) fn tidy(&mut self, guess: Guess, rest: usize) -> (bool, usize) {
+        if rest == 0 {
+            return (false, 0);
+        }
         let right = match (guess, self.at) {
             (Guess::Records { .. }, At::Records { .. }) => self.mirror.as_ref().is_some_and(|mirror| mirror.first() == mirror.at),
             (Guess::Payload { id, start, .. }, At::Payload { id: other, start: there, .. }) => (id, start) == (other, there),

@@ -28,9 +28,9 @@ impl Incoming {
         let room = FRAME_HEAD + bytes;
         let Some(got) = came(tcp::recv_own(fd, mirror.lines(), place, room))? else { return Ok(None) };
         let Some(rest) = got.checked_sub(FRAME_HEAD) else {
-            let mut part = Vec::new();
-            mirror.lines().append_to(place, got, &mut part);
-            self.scratch.fill_bytes(0, &part);
+            let mut head = [0; FRAME_HEAD];
+            mirror.lines().read_bytes(place, &mut head[..got]);
+            self.scratch.fill_bytes(0, &head[..got]);
             self.head_came(got)?;
             return Ok(Some((room, got)));
         };

@@ -1,7 +1,8 @@
 //! What arrives by a connection: a hello, then frames, whose bodies go where they belong without a stop: lines into the mirror of the
 //! other side's ring, payload into the application's buffer.
 //!
-//! What is guessed of what comes next stands in `guess.rs`, reads of little by one call in `little.rs`.
+//! What is guessed of what comes next stands in `guess.rs`, reads of little by one call in `little.rs`, what
+//! waits for the engine in `waiting.rs`.
 //!
 //! **What is half there is not seen.** The reader of the mirror looks at the first word of a record. The first word of a frame's lines (or of the skip before them) is put in
 //! last, when all of them are there, and the word behind them is cleared before (`shm/ring.rs` has the rule).
@@ -11,17 +12,17 @@
 
 mod guess;
 mod little;
+mod waiting;
 
+use super::Guesses;
 use super::expected::{By, Expectations};
 use super::mirror::Mirror;
 use super::stop::{Stop, came};
 use super::stream::Stream;
-use super::{Bulk, Guesses};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::mem::user::{scatter_bytes, total_len};
+use crate::mem::user::scatter_bytes;
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, FLAT, Piece};
-use crate::transport::Moved;
 use crate::wire::frame::{Body, FRAME_HEAD, Frame};
 use crate::wire::hello::{HELLO_LEN, Hello};
 use crate::wire::key::Proof;
@@ -104,7 +105,7 @@ pub(super) struct Incoming {
     sink: Option<SharedMem>,
     /// The last call got less than it asked for.
     is_dry: bool,
-    /// Bytes that came after the last turn, when it was known where they belong.
+    /// Bytes that came after the last turn, when it was known where they belong; who waits there is read in the next one, too.
     early: usize,
     /// The last turn brought a message of more than a segment.
     pub long: bool,
@@ -192,67 +193,27 @@ impl Incoming {
         self.mirror.as_ref().is_some_and(Mirror::waits)
     }
 
-    /// The part of a message that the other side is about to be asked for, or has promised, goes to `bulk`.
-    ///
-    /// # Errors
-    /// [`Stop`]: what waited for that is not what it should be.
-    pub fn expect(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
-        let moved = self.expect_in(stream, bulk);
-        self.withhold();
-        moved
-    }
-
+    /// Of records that are not all there nothing is seen, whoever looks now; also if nothing more comes: then they never will be.
     #[inline]
-    fn expect_in(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
-        if self.place_at_once(&bulk) {
-            self.read_again()?;
-            return Ok(Moved::AtOnce);
-        }
-        let id = bulk.id;
-        if !self.expected.insert(bulk) {
-            self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
-        }
-        self.resume()?;
-        // The socket has more, as far as is known: what was waited for, and mostly all of it. To leave that to the next turn takes as long as to look at a
-        // socket in vain. (Of much only the beginning is there by now. Little is read along with its envelope, unless many follow one another, and then it is
-        // better if some more have come.)
-        if let At::Payload { len, .. } = self.at
-            && !self.is_dry
-            && (AHEAD + 1..=AT_ONCE).contains(&len)
-            && let Some((asked, got)) = self.receive(stream)?
-        {
-            self.is_dry = got < asked;
-            self.early += got;
-            self.read_again()?;
-        }
-        self.confirm(stream)?;
-        let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
-        Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
-    }
-
-    /// Of records that are not all there nothing is seen, whoever looks now.
-    fn withhold(&mut self) {
+    fn leave<T>(&mut self, did: Result<T, Stop>) -> Result<T, Stop> {
         if let (At::Records { .. }, Some(mirror)) = (self.at, &mut self.mirror) {
             mirror.withhold();
         }
+        if did.is_err() {
+            self.refuse();
+        }
+        did
     }
 
-    /// If it is all of this that waits for the engine, and is here: it need not be remembered that it is expected. (A message of up to [`AHEAD`] bytes that
-    /// comes along with its envelope.)
-    fn place_at_once(&mut self, bulk: &Bulk<'_>) -> bool {
-        let At::Waiting { id, offset, len, loan: Loan { lent: false, tell: false } } = self.at else { return false };
-        let here = &self.carried[self.read..];
-        if (id, offset, len) != (bulk.id, bulk.skip as u64, bulk.len) || here.len() < len {
-            return false;
+    /// Nothing more comes: nor is anything seen of what stands behind a head that was refused, and what was lent, and not taken back as far as was known, may have been since.
+    #[cold]
+    fn refuse(&mut self) {
+        if let (At::Head(_) | At::Waiting { .. } | At::Payload { .. }, Some(mirror)) = (self.at, &mut self.mirror) {
+            mirror.clear_head();
         }
-        if total_len(bulk.iov) < bulk.skip + len {
-            return false;
+        if self.doubtful > 0 {
+            self.done.truncate(self.certain);
         }
-        scatter_bytes(bulk.iov, bulk.skip, &here[..len]);
-        self.read += len;
-        self.remember(id, 0, len);
-        self.at = At::Head(0);
-        true
     }
 
     /// Payload of `len` bytes begins, or is there: what follows from that for guesses.
@@ -269,9 +230,7 @@ impl Incoming {
     #[inline]
     pub fn pump(&mut self, stream: &Stream, ready: bool) -> Result<bool, Stop> {
         let any = self.pump_in(stream, ready);
-        // Also if nothing more comes: what is not all there then never will be.
-        self.withhold();
-        any
+        self.leave(any)
     }
 
     #[inline]
@@ -280,13 +239,12 @@ impl Incoming {
         let goes_on = self.resume()?;
         self.confirm(stream)?;
         if !goes_on {
-            return Ok(false);
+            self.long = false;
+            return Ok(taken > 0);
         }
         while taken < TURN && (ready || !self.is_dry) {
-            let Some((asked, got)) = self.receive(stream)? else { break };
+            let got = self.receive_more(stream)?;
             taken += got;
-            self.is_dry = got < asked;
-            self.read_again()?;
             self.confirm(stream)?;
             if matches!(self.at, At::Waiting { .. }) {
                 break;
@@ -299,7 +257,24 @@ impl Incoming {
         Ok(taken > 0 || was_parked)
     }
 
-    /// Whether what came last, or begins to come, begins with a message of more than so many bytes that arrives by one packet or two. (Many short ones may come in one
+    /// One call, and what is read again after it. How many bytes came.
+    #[inline]
+    fn receive_more(&mut self, stream: &Stream) -> Result<usize, Stop> {
+        let Some((asked, got)) = self.receive(stream)? else {
+            self.is_dry = true;
+            return Ok(0);
+        };
+        self.is_dry = got < asked;
+        self.read_again()?;
+        Ok(got)
+    }
+
+    /// Whether bytes came since the last turn.
+    pub fn came_early(&self) -> bool {
+        self.early > 0
+    }
+
+    /// Whether what came last, or begins to come, begins with a message (or a frame of payload) of more than so many bytes that arrives by one packet or two. (Many short ones may come in one
     /// frame.)
     fn last_is_long(&self, bytes: usize) -> bool {
         let len = match (self.at, self.last, &self.mirror) {
@@ -310,24 +285,6 @@ impl Incoming {
             _ => 0,
         };
         len > bytes && len <= AT_ONCE
-    }
-
-    /// Goes on with payload that had to wait for the engine. Whether anything can be read.
-    #[inline]
-    fn resume(&mut self) -> Result<bool, Stop> {
-        let At::Waiting { id, offset, len, loan } = self.at else { return Ok(true) };
-        self.resume_with(id, offset, len, loan)
-    }
-
-    fn resume_with(&mut self, id: u32, offset: u64, len: usize, loan: Loan) -> Result<bool, Stop> {
-        let Some(mirror) = &self.mirror else { return Err(Stop::Garbage) };
-        if self.expected.get(id).is_none() {
-            // All records that came before it have been read, and none was its envelope.
-            return if mirror.is_drained() { Err(Stop::Garbage) } else { Ok(false) };
-        }
-        self.payload_begins(id, offset, len, loan)?;
-        self.read_again()?;
-        Ok(!matches!(self.at, At::Waiting { .. }))
     }
 
     /// Pages that were lent have been read: they are what the sender meant if he has not taken them back, by breaking the connection off, before.
