@@ -71,10 +71,13 @@ class Profile:
                         self.calls += count
                         # The very first call of a site stands alone in the profile: it meets cold code.
                         self.sites.append((count, cost))
+                    # The C library's `syscall` makes them for several of ours, of which this path may have called one only.
+                    if called == "syscall" and cost and len(numbers) > 3:
+                        self.syscalls[fn] = self.syscalls.get(fn, 0) + int(numbers[3])
                     count = None
                     continue
                 self.own[fn] = self.own.get(fn, 0) + cost
-                if len(numbers) > 3:
+                if len(numbers) > 3 and fn != "syscall":
                     self.syscalls[fn] = self.syscalls.get(fn, 0) + int(numbers[3])
                 if obj == binary and int(numbers[0], 16) in locked:
                     self.locks += cost
