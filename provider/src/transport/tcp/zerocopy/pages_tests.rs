@@ -9,7 +9,7 @@ use super::super::tests::sockets;
 use super::tests::{AFTER, BEFORE, Limit, is_off, lender, narrow, post, read};
 use super::*;
 use crate::mem::user::of_slice;
-use crate::shm::layout::MIN_SEGMENT;
+use crate::shm::layout::{LINE, MIN_SEGMENT};
 use crate::shm::segment;
 use crate::transport::{Bulk, InPlace, Line, Moved, Reply};
 use crate::types::PeerId;
@@ -102,6 +102,42 @@ fn who_was_given_up_has_no_message() {
             assert!(into == memory && outgoing.returned(incoming.lent_read) && outgoing.done.pop_front() == Some(3));
         }
     }
+}
+
+/// The same where what was lent waited for the engine, and more that is expected stands behind it: that it cannot be read does not make the first message one.
+#[test]
+fn who_was_given_up_while_his_message_waited_has_none() {
+    let [a, b] = sockets();
+    let b = Stream::new(b);
+    let mut behind = vec![0; 40_000];
+    let mut incoming = Incoming::new();
+    incoming.begin(segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
+    let expected = |incoming: &mut Incoming, id, into: &mut [u8]| {
+        let iov = [of_slice(into)];
+        incoming.expect(&b, Bulk { id, iov: &iov, skip: 0, len: into.len(), promised: into.len() })
+    };
+    assert_eq!(expected(&mut incoming, 4, &mut behind), Ok(Moved::Later));
+    let head = |body| Frame { consumed: 0, credit: 0, body }.emit();
+    // A record that nobody has read, so that payload may wait; the message; the beginning of the next one: as much as the first call asks for, so that more may be there.
+    let mut bytes = head(Body::Records { position: 0, skipped: 0, lines: 1 }).to_vec();
+    bytes.resize(bytes.len() + LINE, 1);
+    bytes.extend(head(Body::Payload { id: 3, offset: 0, len: 100, lent: true, tell: false }));
+    bytes.resize(bytes.len() + 100, 3);
+    bytes.extend(head(Body::Payload { id: 4, offset: 0, len: 40_000, lent: false, tell: false }));
+    bytes.resize(32 + 4 * LINE, 4);
+    assert_eq!(tcp::send_bytes(&a, &bytes), Ok(bytes.len()));
+    let limit = Limit::new();
+    while !incoming.is_parked() {
+        limit.check();
+        incoming.pump(&b, true).expect("sound");
+    }
+    rustix::net::sockopt::set_socket_linger(&a, Some(std::time::Duration::ZERO)).expect("SO_LINGER");
+    drop(a);
+    while !tcp::is_reset(b.fd()) {
+        limit.check();
+    }
+    let mut into = [0; 100];
+    assert_eq!((expected(&mut incoming, 3, &mut into), incoming.done.len()), (Err(Stop::Ended), 0));
 }
 
 fn lender_over(stream: Stream) -> (Outgoing, Stream) {
