@@ -35,14 +35,6 @@ fn read(scene: &mut Scene, expected: &[Vec<u8>]) -> usize {
     came
 }
 
-/// A hears what B has read.
-fn answer(scene: &mut Scene) {
-    scene.b.connection.pay(true);
-    scene.back();
-    scene.a.connection.read(true);
-    scene.a.link.refresh().expect("sound");
-}
-
 /// One message after the other, each read before the next: in each frame is that record, in many laps.
 #[test]
 fn a_frame_is_as_long_as_its_record() {
@@ -59,7 +51,7 @@ fn a_frame_is_as_long_as_its_record() {
         let lines = ((came - FRAME_HEAD) / LINE) as u32;
         assert!(lines as usize * LINE < bytes.len() + 3 * LINE, "record {i} of {} bytes: {lines} lines", bytes.len());
         assert!(lines <= behind - before, "record {i}");
-        answer(&mut scene);
+        scene.answer();
     }
     assert!(behind / ring_lines(MIN_SEGMENT) > 10, "{behind} lines are few laps");
 }
@@ -76,7 +68,7 @@ fn what_is_behind_a_skip_comes_along() {
             }
             scene.turn();
             read(&mut scene, &bytes);
-            answer(&mut scene);
+            scene.answer();
         }
     }
 }

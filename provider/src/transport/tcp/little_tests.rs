@@ -12,7 +12,7 @@ use crate::wire::header::{Header, Kind};
 /// Bytes that the scene's network brings B at once.
 const ALL: usize = 1 << 16;
 
-/// A sends these records as one frame, and B's connection reads it.
+/// A sends these records, and B's connection reads them.
 fn carry(scene: &mut Scene, lens: &[usize]) -> Read {
     for len in lens {
         scene.a.link.send(&draft(&vec![*len as u8; *len]), Class::Envelope).expect("room");
@@ -44,10 +44,7 @@ fn consume(scene: &mut Scene, lens: &[usize]) {
     }
     assert!(scene.b.link.peek().expect("sound").is_none(), "no more than that came");
     scene.b.link.tell();
-    scene.b.connection.pay(true);
-    scene.back();
-    scene.a.connection.read(true);
-    scene.a.link.refresh().expect("sound");
+    scene.answer();
 }
 
 #[test]

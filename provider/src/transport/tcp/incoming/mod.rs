@@ -208,7 +208,7 @@ impl Incoming {
     /// Nothing more comes: nor is anything seen of what stands behind a head that was refused, and what was lent, and not taken back as far as was known, may have been since.
     #[cold]
     fn refuse(&mut self) {
-        if let (At::Head(_) | At::Waiting { .. } | At::Payload { .. }, Some(mirror)) = (self.at, &mut self.mirror) {
+        if let Some(mirror) = &mut self.mirror {
             mirror.clear_head();
         }
         if self.doubtful > 0 {
