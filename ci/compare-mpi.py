@@ -147,7 +147,9 @@ def run(program, unit, way, sizes):
     """One run: its points, or None and why; `another way: …` if rustmx itself did not do what was forced."""
     mpi, test, source = unit
     forced = way not in (DEFAULT, PRELOADED)
-    extra = program.environment(mpi) | ({"FI_RUSTMX_PROTOCOL": way, "FI_RUSTMX_EXPLAIN": "json"} if forced else {})
+    # What is sent by an inject call goes by a copy: all ways are to have their completions alike.
+    extra = program.environment(mpi) | {"FI_RUSTMX_INJECT_MAX": "232"}
+    extra |= {"FI_RUSTMX_PROTOCOL": way, "FI_RUSTMX_EXPLAIN": "json"} if forced else {}
     preload = ["env", f"LD_PRELOAD={HEAP}"] if way in SHARING | {PRELOADED} else []
     out, err, why = over.run(f"{mpi}-rustmx", [*PIN, *preload, *program.command(mpi, test, source, sizes)], 2, extra)
     if why:

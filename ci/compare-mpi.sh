@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares the protocols of rustmx through MPI: the same benchmark with each protocol forced in turn
-# (FI_RUSTMX_PROTOCOL), and with none forced, under Open MPI 5 and MPICH.
+# (FI_RUSTMX_PROTOCOL), and with none forced, under Open MPI 5 and MPICH. All messages have completions
+# (FI_RUSTMX_INJECT_MAX), for only those that go by a copy can do without.
 #
 # Usage: ci/compare-mpi.sh [options]
 #

@@ -16,7 +16,7 @@ use rustmx::config::force::Way;
 use rustmx::select::model::Memory;
 use rustmx::select::record_max;
 use rustmx::sys::machine;
-use rustmx::{Config, INJECT_MAX};
+use rustmx::{Config, INLINE_MAX};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -158,7 +158,7 @@ impl Bench {
 /// The longest message that something carries.
 pub(crate) fn longest(lane: Lane, config: &Config) -> usize {
     match lane {
-        Lane::Only(Way::Inline) => INJECT_MAX,
+        Lane::Only(Way::Inline) => INLINE_MAX,
         Lane::Only(Way::Eager) => record_max(config).min(usize::from(u16::MAX)),
         _ => usize::MAX,
     }
@@ -184,7 +184,7 @@ fn tasks(asked: &Asked, config: &Config, kernel: &explain::Kernel, heap: bool) -
     let (copies, both) = (kernel.reads != [false; 2], kernel.reads == [true; 2]);
     let possible = |lane: Lane, kind: Kind, size: usize| match lane {
         _ if size > longest(lane, config) || !(asked.wanted)(lane, kind, size) => false,
-        Lane::Only(way) if way.needs_loan() => kind.memory == Memory::Exported && size > INJECT_MAX && config.lend != 2,
+        Lane::Only(way) if way.needs_loan() => kind.memory == Memory::Exported && size > INLINE_MAX && config.lend != 2,
         Lane::Only(way) => copies || !way.needs_kernel(),
         Lane::Striped(_) | Lane::Uncopied => false,
         Lane::Chosen => true,

@@ -7,7 +7,7 @@ use crate::{Failure, environment, heap, listen, network, output, page, partner, 
 use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
 use rustmx::select::model::Memory;
-use rustmx::{Config, INJECT_MAX};
+use rustmx::{Config, INLINE_MAX};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ fn kinds(options: &Options) -> Vec<Kind> {
 
 /// Short messages never go through exported memory: what they cost from there says nothing new.
 fn wanted(_: Lane, kind: Kind, size: usize) -> bool {
-    kind.memory == Memory::Private || size > INJECT_MAX
+    kind.memory == Memory::Private || size > INLINE_MAX
 }
 
 /// From here on it takes so long to copy that it matters how near a protocol comes to a copy by both sides.
@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let heap = heap::find(options.heap.as_deref())?;
     let (kinds, quick) = (kinds(options), options.quick);
     if !sizes.iter().any(|size| kinds.iter().any(|kind| wanted(Lane::Chosen, *kind, *size))) {
-        return Err(format!("messages of at most {INJECT_MAX} bytes never go through exported memory; choose a larger --max"));
+        return Err(format!("messages of at most {INLINE_MAX} bytes never go through exported memory; choose a larger --max"));
     }
     let asked = Asked {
         sizes: &sizes,
@@ -163,7 +163,7 @@ fn far(options: &Options, sizes: &[usize], rounds: usize, config: &Config) -> Re
         for threshold in [2usize, 4, 8, 16, 32].map(|k| k << 10) {
             results.find_regret(kind, format!("in place from {}k", threshold >> 10), |size| {
                 Lane::Only(match size {
-                    n if n <= INJECT_MAX => Way::Inline,
+                    n if n <= INLINE_MAX => Way::Inline,
                     n if n < threshold => Way::Eager,
                     _ => Way::Stream,
                 })
@@ -209,7 +209,7 @@ fn judge(results: &mut Results, kind: Kind, config: &Config) {
 fn fixed(kind: Kind, size: usize, threshold: usize, config: &Config) -> Way {
     let long = size as u64;
     match kind.memory {
-        _ if size <= INJECT_MAX => Way::Inline,
+        _ if size <= INLINE_MAX => Way::Inline,
         Memory::Exported if size >= threshold && long >= config.mapped_share_min => Way::MappedShared,
         Memory::Exported if size >= threshold => Way::MappedAlone,
         Memory::Private if size >= threshold && long >= config.share_min => Way::Shared,

@@ -12,7 +12,7 @@ use rustmx::select::model::Memory;
 use rustmx::select::network::link_name;
 use rustmx::select::record_max_far;
 use rustmx::sys::links::Link;
-use rustmx::{Config, INJECT_MAX};
+use rustmx::{Config, INLINE_MAX};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -129,10 +129,10 @@ impl Bench {
 /// What is measured in each round.
 fn tasks(asked: &Asked, config: &Config) -> Vec<(Task, usize)> {
     let carries = |way: Way, size: usize| match way {
-        Way::Inline => size <= INJECT_MAX,
+        Way::Inline => size <= INLINE_MAX,
         // Short messages go inline; what they would cost otherwise says nothing new.
-        Way::Eager => size > INJECT_MAX && size <= longest_record(config),
-        way => size > INJECT_MAX && size <= longest(Lane::Only(way), config),
+        Way::Eager => size > INLINE_MAX && size <= longest_record(config),
+        way => size > INLINE_MAX && size <= longest(Lane::Only(way), config),
     };
     let mut tasks = Vec::new();
     for &size in asked.sizes {

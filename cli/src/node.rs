@@ -11,7 +11,7 @@ use rustmx::select::profile::Profiles;
 use rustmx::sys::heap;
 use rustmx::{
     Access, Addr, AddressVector, AtomicArgs, AtomicForm, AtomicOp, AtomicType, Config, CqId, CqRead, Domain, EpAttr, EpId, Error,
-    Log, Name, OpFlags, Order, RecvArgs, Region, RemoteSeg, RmaArgs, SendArgs, Stats, UserCtx, UserSeg,
+    INJECT_MAX, Log, Name, OpFlags, Order, RecvArgs, Region, RemoteSeg, RmaArgs, SendArgs, Stats, UserCtx, UserSeg,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -175,6 +175,7 @@ impl Node {
             tagged: true,
             service: None,
             auth_key: Default::default(),
+            inject_max: INJECT_MAX,
         };
         let ep = domain.ep_open(attr)?;
         let av = Arc::new(AddressVector::new());

@@ -16,7 +16,7 @@ use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Oper
 use rustmx::select::network::LinkCosts;
 use rustmx::select::profile::{Key, Profile, Standing, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
-use rustmx::{Config, INJECT_MAX};
+use rustmx::{Config, INLINE_MAX};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -274,7 +274,7 @@ fn wanted(lane: Lane, kind: Kind, size: usize) -> bool {
         (Memory::Exported, Lane::Only(Way::Stream)) => EXPORTED.contains(&size),
         (Memory::Exported, _) => size >= *EXPORTED.start(),
     };
-    lane != Lane::Chosen && inline == (size <= INJECT_MAX) && sensible
+    lane != Lane::Chosen && inline == (size <= INLINE_MAX) && sensible
 }
 
 /// Sizes for which exported memory might go as other memory does.
@@ -432,7 +432,7 @@ mod tests {
     fn sizes_ascend_and_reach_the_end_of_a_record() {
         for quick in [true, false] {
             let sizes = sizes(quick, 6056);
-            assert!(sizes.windows(2).all(|p| p[0] < p[1]) && sizes.contains(&6056) && sizes[0] <= INJECT_MAX);
+            assert!(sizes.windows(2).all(|p| p[0] < p[1]) && sizes.contains(&6056) && sizes[0] <= INLINE_MAX);
             assert!(sizes.len() <= rustmx::select::model::MOST_POINTS && sizes.last() == Some(&(16 << 20)));
         }
     }

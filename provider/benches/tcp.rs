@@ -12,7 +12,7 @@ use node::{Node, partner};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
-use rustmx::types::INJECT_MAX;
+use rustmx::types::INLINE_MAX;
 use rustmx::{Addr, Config, CqRead, Name, OpFlags};
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -65,7 +65,7 @@ impl Side {
     }
 
     fn say(&mut self) {
-        let inject = self.out.len() <= INJECT_MAX;
+        let inject = self.out.len() <= INLINE_MAX;
         self.node.send(self.to, &mut self.out, inject);
     }
 

@@ -135,6 +135,8 @@ table! {
         ring_memory: Kind::Bytes, 4 << 20, 20 << 10, 1 << 40, granite: 6 << 20, zen: 6 << 20;
         /// Longest message that travels as one record; longer ones are streamed in fragments.
         eager_max: Kind::Bytes, 32 << 10, 232, 60 << 10;
+        /// Longest message that clients are told to send by inject calls, which give the buffer back at once: that spares MPICH and Intel MPI a completion. Less where such messages may go better than by a copy: where the heap is preloaded, or a way is forced.
+        inject_max: Kind::Bytes, 8 << 10, 232, 8 << 10;
         /// Payload bytes of one fragment of a streamed message.
         fragment: Kind::Bytes, 8 << 10, 256, 60 << 10, granite: 16 << 10, zen: 32 << 10;
         /// Cache lines of the ring (64 bytes each) that a sender fetches for its next record while the peer reads the last one: at most as many as that had.
@@ -185,7 +187,7 @@ table! {
         cache_bytes: Kind::Bytes, 1 << 46, 1 << 20, 1 << 46;
         /// How long first contact with a peer may take before the operations that wait for it fail.
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
-        /// How long closing an endpoint may wait to hand over what it accepted.
+        /// How long closing an endpoint may wait to hand over what it accepted. Unless it is set, messages whose buffers were given back at once (FI_RUSTMX_INJECT_MAX), and which so count as sent, are waited for as long as their receivers live.
         close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
         /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
         yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;

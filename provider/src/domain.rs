@@ -16,6 +16,7 @@ use crate::select::profile::Profiles;
 use crate::stats::Stats;
 use crate::sys::absence::Attended;
 use crate::sys::clock::Clock;
+use crate::sys::cpu::yield_core;
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
@@ -295,10 +296,24 @@ impl Domain {
         Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
     }
 
-    /// Delivers what was accepted (within `close_timeout`), says goodbye, forgets posted receives.
+    /// A turn before an endpoint is [closed](Self::ep_close): whether to come back for another one, since receivers still live of what clients take for sent. To close waits for them, too, and keeps
+    /// the domain to itself.
+    pub fn ep_lingers(&mut self, ep: EpId) -> bool {
+        let lingers = !self.owner.is_elsewhere() && self.with_books(ep.0, |closing, out| closing.lingers(out)) == Some(true);
+        if lingers {
+            self.around.absence.turned();
+            self.each(|ep, out| ep.progress(out) + ep.look_around(out));
+        }
+        lingers
+    }
+
+    /// Delivers what was accepted (within `close_timeout`; if the user has not said that, what clients take for sent as long as its receivers live), says goodbye, forgets posted receives.
     pub fn ep_close(&mut self, ep: EpId) -> Result<()> {
         if !self.eps.contains(ep.0) {
             return Err(Error::Invalid);
+        }
+        while self.ep_lingers(ep) {
+            yield_core();
         }
         self.forget_deferred(ep);
         if !self.owner.is_elsewhere() {

@@ -52,6 +52,7 @@ pub use self::{
     peer::name::{NAME_FORMAT, NAME_LEN, Name, Service},
     protocol::one_sided::MAX_PLACES,
     region::Region,
+    select::inject_max,
     select::profile::Profiles,
     stats::Stats,
     sys::absence::{Absence, Attended},
@@ -61,8 +62,8 @@ pub use self::{
     sys::poller::Poller,
     transport::Venue,
     types::{
-        Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, IOV_LIMIT,
-        MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,
+        Access, Addr, AtomicForm, AtomicOp, AtomicType, CntrEvents, CntrId, CompFlags, CqId, EpId, INJECT_MAX, INLINE_MAX,
+        IOV_LIMIT, MAX_MSG, OpFlags, RemoteSeg, SrxId, UserCtx,
     },
     wire::order::{MAX_BYTES as ATOMIC_MAX, Order, is_valid as is_valid_atomic},
     wire::version::differs as version_differs,

@@ -1,6 +1,8 @@
 //! One operation in flight, as protocols see it: what is to be sent, where received bytes go, and what the
 //! endpoint needs back when it is done. Protocols carry these; only the endpoint turns them into completions.
 
+pub mod kept;
+
 use crate::error::Error;
 use crate::mem::user::{UserIov, UserSeg, total_len};
 use crate::types::{CntrId, CompFlags, Level, Presumed, UserCtx};
@@ -21,6 +23,8 @@ pub struct Message<'a> {
     pub bytes: &'a [u8],
     /// Its bytes.
     pub len: usize,
+    /// The caller takes its buffer back when the call returns: what is not copied out of it by then is not sent.
+    pub at_once: bool,
     /// The number of the memory in which all of it lies, if that was lent to the peer; else 0.
     pub lent: u32,
     /// It is copied once because the receiver is taken to have it in its cache.

@@ -325,8 +325,10 @@ pub struct Presumed {
     pub sent_at: u64,
 }
 
-/// Longest message of the inject calls: what an inline record holds.
-pub const INJECT_MAX: usize = 232;
+/// Longest message of an inline record: what fits beside its header.
+pub const INLINE_MAX: usize = 232;
+/// Longest message of the inject calls, which give its buffer back at once.
+pub const INJECT_MAX: usize = 8 << 10;
 /// Segments that one call may name.
 pub const IOV_LIMIT: usize = 16;
 /// Longest message.

@@ -6,7 +6,7 @@ use super::check::Asked;
 use super::*;
 use core::mem::ManuallyDrop;
 use rustmx::config::network::Secret;
-use rustmx::{INJECT_MAX, IOV_LIMIT, MAX_MSG, MAX_PLACES};
+use rustmx::{IOV_LIMIT, MAX_MSG, MAX_PLACES, inject_max};
 
 /// Bytes of each block: more than any version of any structure has. What lies beyond our mirror stays 0.
 const BLOCK: usize = 512;
@@ -137,7 +137,8 @@ fn tx(asked: &Asked<'_>, caps: u64) -> fi_tx_attr {
         op_flags: a.map_or(0, |a| a.op_flags),
         msg_order: or(a.map(|a| a.msg_order), MSG_ORDER),
         comp_order: 0,
-        inject_size: INJECT_MAX,
+        // Who asks for more gets it.
+        inject_size: inject_max(&crate::entry::start().config).max(a.map_or(0, |a| a.inject_size)),
         size: or(a.map(|a| a.size), DEFAULT_SIZE),
         iov_limit: IOV_LIMIT,
         rma_iov_limit: MAX_PLACES,

@@ -4,7 +4,7 @@
 
 use super::cell::DomainCell;
 use super::domain::Domain;
-use super::options::{LIMITS, Limits};
+use super::options::{Limits, limits};
 use super::{Uses, ext, fid as slots};
 use crate::abi::endpoint::*;
 use crate::abi::errno::*;
@@ -14,7 +14,9 @@ use crate::ops::later::{self, Later};
 use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work};
+use rustmx::{
+    Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work, inject_max,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -82,6 +84,7 @@ impl Ep {
             return refuse(FI_EINVAL);
         }
         let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
+        let inject_max = tx.map_or(inject_max(&crate::entry::start().config), |t| t.inject_size);
         let wanted = EpAttr {
             tx_flags: OpFlags::from_bits_retain(tx_flags),
             rx_flags: OpFlags::from_bits_retain(rx_flags),
@@ -92,6 +95,7 @@ impl Ep {
             // SAFETY: as the caller promises.
             service: unsafe { info::service_of(i)? },
             auth_key: own.filter(|key| !key.is_empty()).unwrap_or_else(|| domain.key.clone()),
+            inject_max,
         };
         Ok(Ep {
             head: Self::head(context),
@@ -106,7 +110,7 @@ impl Ep {
                 tx.map(|t| t.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
                 rx.map(|r| r.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
             ),
-            limits: Mutex::new(LIMITS),
+            limits: Mutex::new(limits(inject_max)),
             alias_of: None,
             aliases: Uses::default(),
             bound: Mutex::default(),
@@ -330,6 +334,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
             // SAFETY: the client gives the handle up (fi_close(3)); the endpoint stays.
             drop(unsafe { reclaim::<Ep>(fid) });
             return Ok(());
+        }
+        // Others may use the domain meanwhile: perhaps it is they whom the receivers wait for.
+        while ep.cell.control().is_ok_and(|mut d| d.ep_lingers(ep.id)) {
+            std::thread::yield_now();
         }
         ep.cell.let_go(|d| d.ep_close(ep.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).

@@ -10,18 +10,11 @@ use crate::boundary::{Answer, copy_out, refuse};
 use libc::{c_int, c_void};
 use rustmx::{ATOMIC_MAX, INJECT_MAX, MAX_MSG};
 
-/// The largest operations, in the order of the options from `FI_OPT_MAX_MSG_SIZE` on. A client that promises less is told what it
+/// The largest operations, in the order of the options from `FI_OPT_MAX_MSG_SIZE` on, of an endpoint that may inject so much. A client that promises less is told what it
 /// promised, and not held to it: nothing would be gained.
-pub(super) const LIMITS: Limits = [
-    MAX_MSG,
-    MAX_MSG,
-    MAX_MSG,
-    ATOMIC_MAX,
-    INJECT_MAX,
-    INJECT_MAX,
-    INJECT_MAX,
-    if INJECT_MAX < ATOMIC_MAX { INJECT_MAX } else { ATOMIC_MAX },
-];
+pub(super) fn limits(inject_max: usize) -> Limits {
+    [MAX_MSG, MAX_MSG, MAX_MSG, ATOMIC_MAX, inject_max, inject_max, inject_max, inject_max.min(ATOMIC_MAX)]
+}
 pub(super) type Limits = [usize; 8];
 const _: () = assert!(FI_OPT_INJECT_ATOMIC_SIZE - FI_OPT_MAX_MSG_SIZE == 7);
 
@@ -86,7 +79,7 @@ impl Ep {
                 FI_OPT_SHARED_MEMORY_PERMITTED => refuse(FI_EOPNOTSUPP),
                 FI_OPT_MAX_MSG_SIZE..=FI_OPT_INJECT_ATOMIC_SIZE => {
                     let (at, new) = ((name - FI_OPT_MAX_MSG_SIZE) as usize, read(value, len)?);
-                    if new > LIMITS[at] {
+                    if new > limits(INJECT_MAX)[at] {
                         return refuse(FI_EINVAL);
                     }
                     self.limits.lock()[at] = new;

@@ -1,10 +1,13 @@
 /* What was accepted leaves, also if its sender does not call again: by inject, which ends with the call, at first contact, behind another one, after a
- * while without anything, and more than there is room for. The sender waits for a word that has nothing to do with the fabric. And a domain may be closed just
+ * while without anything, more than there is room for, and more than a receiver takes unasked. The sender waits for a word that has nothing to do with the fabric. And a domain may be closed just
  * while something of it is looked after. */
 #include "client.h"
 
 #define FEW 5
 #define MOST 2000000
+/* As long as may be, and more of them than go without being asked for. */
+#define LONG_ONES 200
+static char text[8192];
 
 static void send_few(struct net *n, fi_addr_t to, uint64_t tag)
 {
@@ -25,6 +28,28 @@ static void take(struct net *n, uint64_t tag, uint64_t count)
 	}
 }
 
+static void send_long(struct net *n, fi_addr_t to, uint64_t tag)
+{
+	size_t size = n->info->tx_attr->inject_size;
+	CHECK(size == sizeof text);
+	for (int i = 0; i < LONG_ONES; i++) {
+		memset(text, i, size);
+		POST(n, fi_tinject(n->ep, text, size, to, tag));
+	}
+	memset(text, 0xff, size);
+}
+
+static void take_long(struct net *n, uint64_t tag)
+{
+	for (int i = 0; i < LONG_ONES; i++) {
+		struct fi_context2 c;
+		POST(n, fi_trecv(n->ep, text, sizeof text, NULL, FI_ADDR_UNSPEC, tag, 0, &c));
+		next_is(n, &c);
+		for (size_t at = 0; at < sizeof text; at++)
+			CHECK((unsigned char)text[at] == i);
+	}
+}
+
 static void sender(int sock, struct net *n, fi_addr_t to)
 {
 	char word;
@@ -38,6 +63,8 @@ static void sender(int sock, struct net *n, fi_addr_t to)
 	/* Whoever looks after this has fallen asleep. */
 	usleep(1500 * 1000);
 	send_few(n, to, 3000);
+	hear(sock, &word, 1);
+	send_long(n, to, 3500);
 	hear(sock, &word, 1);
 	uint64_t count = 0;
 	for (ssize_t ret = 0; count < MOST && ret != -FI_EAGAIN; count += !ret) {
@@ -83,6 +110,8 @@ static void side(int rank, int sock)
 			take(&n, tag, FEW);
 			tell(sock, "x", 1);
 		}
+		take_long(&n, 3500);
+		tell(sock, "x", 1);
 		hear(sock, &count, sizeof count);
 		take(&n, 4000, count);
 		tell(sock, "x", 1);

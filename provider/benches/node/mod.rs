@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
 use rustmx::{
-    Addr, AddressVector, Config, CqId, Domain, EpAttr, EpId, Error, Log, Name, OpFlags, RecvArgs, Result, SendArgs, UserCtx,
-    UserSeg,
+    Addr, AddressVector, Config, CqId, Domain, EpAttr, EpId, Error, INJECT_MAX, Log, Name, OpFlags, RecvArgs, Result, SendArgs,
+    UserCtx, UserSeg,
 };
 use std::io::BufReader;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -32,6 +32,7 @@ impl Node {
             tagged: true,
             service: None,
             auth_key: Default::default(),
+            inject_max: INJECT_MAX,
         };
         let ep = domain.ep_open(attr).expect("endpoint");
         let av = Arc::new(AddressVector::new());

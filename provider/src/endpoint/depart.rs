@@ -8,8 +8,9 @@ use super::{Endpoint, HeldMsg, Out, Telling, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
 use crate::log::tell;
+use crate::peer::name::Name;
 use crate::request::SendReq;
-use crate::sys::cpu;
+use crate::sys::{cpu, host};
 use crate::types::{CompFlags, PeerId};
 use std::io::Write;
 
@@ -204,6 +205,52 @@ impl Endpoint {
                 }
             }
         })
+    }
+
+    /// Whether a copy of something that a client takes for sent is with us only, and its receiver lives. For whoever is of this process nobody waits: perhaps it is the same thread
+    /// that should receive.
+    pub(crate) fn keeps_copies(&self) -> bool {
+        let (here, own) = (host::id(), self.name);
+        let same_port = |name: &Name| {
+            own.is_some_and(|own| {
+                name.port() != 0
+                    && name.port() == own.port()
+                    && name.is_under_kernel_of(here)
+                    && name.addresses() == own.addresses()
+            })
+        };
+        self.peers.ids().any(|id| {
+            let peer = self.peers.get(id);
+            !peer.kept.is_empty()
+                && matches!(peer.contact, Contact::Calling { .. } | Contact::Greeted)
+                && peer.pid != std::process::id()
+                && !same_port(&peer.name)
+        })
+    }
+
+    /// A turn of an endpoint that is to close: whether to take another one before. If the user has not said how long closing may take, what clients take for sent is waited for as long as its receivers
+    /// live: before, these would have been waited for in the send. What came here and was not received never will be, and its sender may wait for us in the same way.
+    pub(crate) fn lingers(&mut self, out: &mut Out<'_>) -> bool {
+        if self.config.says("close_timeout") || !self.keeps_copies() {
+            return false;
+        }
+        if self.context().is_none() {
+            let books = [&mut self.books.tagged, &mut self.books.untagged];
+            let held: Vec<_> = books.into_iter().flat_map(|books| books.unexpected.drain()).collect();
+            held.into_iter().for_each(|msg| self.drop_held(out, msg));
+        }
+        let now = self.clock.now();
+        match &mut self.lingers {
+            Some(since @ 0) => *since = now.max(1),
+            Some(since) if now - *since > self.config.close_timeout * 1_000_000 => {
+                self.lingers = None;
+                self.log.warn(|| {
+                    "closing waits for peers to receive what was sent to them (FI_RUSTMX_CLOSE_TIMEOUT limits that)".into()
+                });
+            }
+            _ => {}
+        }
+        true
     }
 
     /// A peer that was invited to write to a receive may be doing so this moment: waits until it is through, that is for as long as a copy takes, but not longer than `until`: it may be

@@ -80,7 +80,7 @@ fn why(why: Why, peer: &Peer) -> String {
              than the ring (FI_RUSTMX_AGAIN_MIN)"
                 .into()
         }
-        Why::AtOnce => "the callers took their buffers back at once (inject), which only inline can promise".into(),
+        Why::AtOnce => "the callers took their buffers back at once (inject), which only a copy allows".into(),
     }
 }
 

@@ -78,7 +78,7 @@ use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host, shortage};
 use crate::transport::{Door, Event, Guessed, Handed, Reach, Venue};
-use crate::types::{CntrEvents, CntrId, CqId, OpFlags, PeerId, UserCtx};
+use crate::types::{CntrEvents, CntrId, CqId, INJECT_MAX, INLINE_MAX, OpFlags, PeerId, UserCtx};
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 pub(crate) use crowd::Yields;
@@ -109,6 +109,8 @@ pub struct EpAttr {
     pub service: Option<Service>,
     /// The job's key, if the application has one; empty: that of the configuration, if there is one.
     pub auth_key: Secret,
+    /// Longest message whose buffer is the caller's again at once (`INLINE_MAX` to `INJECT_MAX`; what is less or more counts as these).
+    pub inject_max: usize,
 }
 
 /// The bell that peers ring for this endpoint, made at first contact.
@@ -212,6 +214,8 @@ pub struct Endpoint {
     poll: Poll,
     /// The nap that peers are told of; 0: awake (`sleep.rs`).
     nap: u64,
+    /// Since when its closing waits for receivers; `None` once that was told.
+    lingers: Option<u64>,
     crowd: Crowd,
     /// What is not counted by peer.
     stats: Stats,
@@ -219,8 +223,9 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// A new endpoint, the `index`-th of its process. It cannot be reached before [`enable`](Self::enable).
-    pub(crate) fn new(attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
+    pub(crate) fn new(mut attr: EpAttr, index: u32, config: Arc<Config>, log: Log, surroundings: Surroundings) -> Endpoint {
         let Surroundings { clock, venue, profiles, absence } = surroundings;
+        attr.inject_max = attr.inject_max.clamp(INLINE_MAX, INJECT_MAX);
         Endpoint {
             selection: Selection::tuned(&config, record_max(&config), profiles.standing(&config, &log).tuned()),
             uses: Arc::default(),
@@ -249,6 +254,7 @@ impl Endpoint {
             member: None,
             pool: Pool::default(),
             nap: 0,
+            lingers: Some(0),
             crowd: Crowd::default(),
             stats: Stats::default(),
         }

@@ -15,6 +15,7 @@ use crate::protocol::direct::Direct;
 use crate::protocol::one_sided::OneSided;
 use crate::protocol::single::Copies;
 use crate::protocol::stream::Streams;
+use crate::request::kept::Kept;
 use crate::request::{RecvReq, SendReq};
 use crate::select::habit::Habits;
 use crate::transport::link::Link;
@@ -65,15 +66,18 @@ pub(super) struct Peer {
     pub link: Option<Link>,
     /// What hands our segment over, until that is done.
     pub segment: Option<Handed>,
+    /// (Given up before what they may still read out of, below.)
+    pub lines: SmallVec<[Arc<dyn Line>; 1]>,
     pub streams: Streams,
     pub copies: Copies,
     /// The message at the head of its ring, if it is still being written and has a receive.
     pub landing: Option<Landing>,
     /// Messages that wait for room in the ring, in order.
     pub backlog: VecDeque<Waiting>,
+    /// Of these, and of streams, those whose callers have their buffers back.
+    pub kept: Kept,
     pub one_sided: OneSided,
     pub direct: Direct,
-    pub lines: SmallVec<[Arc<dyn Line>; 1]>,
     /// Whose messages these are, as matching sees it.
     pub canonical: PeerId,
     /// That is another one.
@@ -125,6 +129,7 @@ impl Peer {
             copies: Copies::default(),
             landing: None,
             backlog: VecDeque::new(),
+            kept: Kept::default(),
             one_sided: OneSided::default(),
             direct: Direct::default(),
             lines: SmallVec::new(),

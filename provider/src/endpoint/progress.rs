@@ -103,7 +103,10 @@ impl Endpoint {
 
     /// Whether something that may have ended for the application is kept back until there are further turns.
     pub(crate) fn keeps_back(&self) -> bool {
-        !self.poll.dialing.is_empty() || !self.poll.busy.is_empty() || self.door.as_ref().is_some_and(|door| door.keeps_back())
+        !self.poll.dialing.is_empty()
+            || !self.poll.busy.is_empty()
+            || self.door.as_ref().is_some_and(|door| door.keeps_back())
+            || self.peers.ids().any(|id| !self.peers.get(id).kept.is_empty())
     }
 
     #[cold]

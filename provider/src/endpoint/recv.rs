@@ -255,7 +255,7 @@ impl Endpoint {
         self.bury(via);
     }
 
-    fn drop_held(&mut self, out: &mut Out<'_>, msg: HeldMsg) {
+    pub(super) fn drop_held(&mut self, out: &mut Out<'_>, msg: HeldMsg) {
         let peer = self.peers.get_mut(msg.via);
         peer.held -= 1;
         let Some(link) = &mut peer.link else { return };

@@ -13,7 +13,7 @@ use crate::region::table::Locator;
 use crate::request::{Aside, Payload, SendReq, Special, Task};
 use crate::select::model::{Mover, Operation};
 use crate::transport::Door;
-use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
+use crate::types::{Addr, CompFlags, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
 use crate::wire::order::{self, Order};
 
 /// One read or write, as the API passes it.
@@ -111,7 +111,7 @@ impl Endpoint {
             return Err(Error::Invalid);
         }
         let inject = args.inject || flags.contains(OpFlags::INJECT);
-        if inject && args.write && len > INJECT_MAX {
+        if inject && args.write && len > self.attr.inject_max {
             return Err(Error::TooLong);
         }
         let id = self.one_sided_peer(out, args.to, flags)?;

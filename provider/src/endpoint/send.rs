@@ -10,16 +10,17 @@ use super::tally::{Tallies, Unlent, Why};
 use super::{Endpoint, Out, table};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::mem::user::{UserIov, UserSeg, gather_into, total_len};
+use crate::mem::user::{UserIov, UserSeg, total_len};
 use crate::protocol::single::{Copies, Declined, Ended, Sharing, Single};
 use crate::protocol::{Protocol, Refused, Started, Target, Wire, eager::Eager, inline::Inline, stream::Stream};
+use crate::request::kept::Copied;
 use crate::request::{Aside, Message, SendReq, Special};
 use crate::select::engines::help_from;
 use crate::select::habit::Turn;
 use crate::select::{Pick, Selection};
 use crate::transport::Door;
 use crate::transport::link::Corrupt;
-use crate::types::{Addr, CompFlags, INJECT_MAX, Level, OpFlags, PeerId, Presumed, ProtoId, UserCtx};
+use crate::types::{Addr, CompFlags, Level, OpFlags, PeerId, Presumed, ProtoId, UserCtx};
 use crate::wire::offer::pieces_of;
 
 /// One send, as the API passes it.
@@ -82,8 +83,8 @@ pub(super) struct Waiting {
     tag: u64,
     data: Option<u64>,
     iov: UserIov,
-    /// The payload of an inject call, whose buffer is not ours any more.
-    bytes: Vec<u8>,
+    /// The payload, if the caller has its buffer back.
+    own: Option<Copied>,
     len: usize,
     /// What its completion needs.
     pub req: SendReq,
@@ -92,18 +93,15 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    fn new(msg: &Message<'_>, req: SendReq, copy: bool, asked: Option<Turn>) -> Waiting {
-        let mut bytes = Vec::new();
-        if copy {
-            gather_into(msg.iov, 0, msg.len, &mut bytes);
-        }
-        let iov = UserIov::from(if copy { &[] } else { msg.iov });
-        Waiting { tagged: msg.tagged, tag: msg.tag, data: msg.data, iov, bytes, len: msg.len, req, asked }
+    fn new(msg: &Message<'_>, req: SendReq, own: Option<Copied>, asked: Option<Turn>) -> Waiting {
+        let iov = UserIov::from(if own.is_some() { &[] } else { msg.iov });
+        Waiting { tagged: msg.tagged, tag: msg.tag, data: msg.data, iov, own, len: msg.len, req, asked }
     }
 
     fn message(&self) -> Message<'_> {
         let Waiting { tagged, tag, data, len, .. } = *self;
-        Message { tagged, tag, data, iov: &self.iov, bytes: &self.bytes, len, lent: 0, presumed: None }
+        let bytes = self.own.as_deref().unwrap_or(&[]);
+        Message { tagged, tag, data, iov: &self.iov, bytes, len, at_once: false, lent: 0, presumed: None }
     }
 }
 
@@ -140,15 +138,18 @@ fn start_longer(
             Inline::start(wire, msg, req)
         }
         ProtoId::Eager => match Eager::start(wire, msg, req) {
-            Err(Refused::Window) => {
+            Err(Refused::Window) if !msg.at_once => {
                 turned = Some((ProtoId::Stream, Why::Window));
                 Stream::start(wire, msg, req)
             }
-            Err(Refused::Unable) => {
+            Err(Refused::Unable) if !msg.at_once => {
                 turned = Some((ProtoId::Stream, Why::Ring));
                 Stream::start(wire, msg, req)
             }
-            other => other,
+            other => {
+                turned = pick.turned.then_some((ProtoId::Eager, Why::AtOnce));
+                other
+            }
         },
         ProtoId::Stream => Stream::start(wire, msg, req),
         ProtoId::Syscall | ProtoId::Mapped => match Single::start(wire, msg, req) {
@@ -181,6 +182,12 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// Out of memory of which nothing need be known.
+    #[inline]
+    pub fn copied(pick: Pick) -> Way {
+        Way { pick, lent: 0, asked: None }
+    }
+
     fn presumed(&self) -> Option<Presumed> {
         if let Some(Turn::Once(presumed)) = self.asked { Some(presumed) } else { None }
     }
@@ -211,7 +218,7 @@ pub(super) fn or_once(
 ) -> Way {
     match selection.may_go_once(len) {
         true => once(pick, selection, lends, peer, (iov, len)),
-        false => Way { pick, lent: 0, asked: None },
+        false => Way::copied(pick),
     }
 }
 
@@ -321,7 +328,8 @@ impl Endpoint {
     fn send_as(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>, aside: Option<Aside>, way: Option<Way>) -> Result<()> {
         let flags = args.flags.unwrap_or(self.attr.tx_flags);
         let len = total_len(args.iov);
-        if len > INJECT_MAX && (args.inject || flags.contains(OpFlags::INJECT)) {
+        let at_once = args.inject || flags.contains(OpFlags::INJECT);
+        if at_once && len > self.attr.inject_max {
             return Err(Error::TooLong);
         }
         let req = SendReq {
@@ -342,30 +350,24 @@ impl Endpoint {
         if flags.contains(OpFlags::FENCE) && !self.is_settled(id) {
             return Err(Error::Again);
         }
-        let mut msg = Message {
-            tagged: args.tagged,
-            tag: args.tag,
-            data: args.data,
-            iov: args.iov,
-            bytes: &[],
-            len,
-            lent: 0,
-            presumed: None,
-        };
-        let copy = args.inject || flags.contains(OpFlags::INJECT);
+        let (tagged, tag, data, iov) = (args.tagged, args.tag, args.data, args.iov);
+        let mut msg = Message { tagged, tag, data, iov, bytes: &[], len, at_once, lent: 0, presumed: None };
         let peer = self.peers.get_mut(id);
         let mut asked = way.and_then(|way| way.asked);
         if !peer.backlog.is_empty() {
-            return self.wait_for_room(out, id, Waiting::new(&msg, req, copy, asked));
+            return self.wait_for_room(out, id, &msg, req, asked);
         }
         let table = table(&self.selection, &self.far, peer);
-        let mut pick = table.choose(len, copy);
-        if pick.proto != ProtoId::Inline {
+        let mut pick = table.choose(len, at_once);
+        if pick.proto != ProtoId::Inline && !at_once {
             let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
             let (door, private) = (self.door.as_deref_mut(), &mut self.private);
             let lends = Lends { terms, door, private, config, crowd, tick, asked };
             let way = way.unwrap_or_else(|| or_once(pick, table, lends, peer, (msg.iov, len)));
             (pick, msg.lent, msg.presumed, asked) = (way.pick, way.lent, way.presumed(), way.asked);
+        }
+        if at_once && pick.proto == ProtoId::Stream {
+            return self.wait_for_room(out, id, &msg, req, asked);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -382,9 +384,7 @@ impl Endpoint {
                 Ok(())
             }
             Err(Refused::Corrupt) => self.not_started(out, id),
-            Err(Refused::Full | Refused::Window | Refused::Unable) => {
-                self.wait_for_room(out, id, Waiting::new(&msg, req, copy, asked))
-            }
+            Err(Refused::Full | Refused::Window | Refused::Unable) => self.wait_for_room(out, id, &msg, req, asked),
         }
     }
 
@@ -393,7 +393,8 @@ impl Endpoint {
         self.name()?;
         let room = |id| {
             let peer = self.peers.get(id);
-            BACKLOG.saturating_sub(peer.backlog.len()).min(peer.one_sided.room())
+            let room = if peer.kept.is_full() { 0 } else { BACKLOG.saturating_sub(peer.backlog.len()) };
+            room.min(peer.one_sided.room())
         };
         Ok(self.peers.ids().map(room).min().unwrap_or(BACKLOG))
     }
@@ -404,16 +405,24 @@ impl Endpoint {
         Err(gone(self.peers.get(id)).unwrap_or(Error::Corrupt))
     }
 
-    /// There is no room in the ring: clients that wait inside their send for it would wait for a peer that computes.
+    /// There is no room in the ring, or in the window for who has his buffer back then: clients that wait inside their send for it would wait for a peer that computes.
     #[cold]
-    fn wait_for_room(&mut self, out: &mut Out<'_>, id: PeerId, message: Waiting) -> Result<()> {
-        self.stats.ring_full += 1;
+    fn wait_for_room(
+        &mut self,
+        out: &mut Out<'_>,
+        id: PeerId,
+        msg: &Message<'_>,
+        req: SendReq,
+        asked: Option<Turn>,
+    ) -> Result<()> {
         let peer = self.peers.get_mut(id);
-        if peer.backlog.len() >= BACKLOG {
+        if peer.backlog.len() >= BACKLOG || msg.at_once && !peer.kept.takes(msg.len, self.clock.now()) {
             return Err(Error::Again);
         }
-        peer.backlog.push_back(message);
+        let own = msg.at_once.then(|| peer.kept.copy(msg.iov, msg.len));
+        peer.backlog.push_back(Waiting::new(msg, req, own, asked));
         self.push(out, id);
+        self.stats.ring_full += u64::from(!self.peers.get(id).backlog.is_empty());
         Ok(())
     }
 
@@ -448,9 +457,9 @@ impl Endpoint {
             let mut msg = message.message();
             let mut asked = message.asked;
             let table = table(&self.selection, &self.far, peer);
-            // A payload of its own is that of a call that gave its buffer back.
-            let mut pick = table.choose(message.len, !message.bytes.is_empty());
-            if pick.proto != ProtoId::Inline {
+            let copied = message.own.is_some();
+            let mut pick = table.choose(message.len, copied);
+            if pick.proto != ProtoId::Inline && !copied {
                 let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
                 let (door, private) = (self.door.as_deref_mut(), &mut self.private);
                 let lends = Lends { terms, door, private, config, crowd, tick, asked: message.asked };
@@ -461,7 +470,7 @@ impl Endpoint {
             let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
             match start(pick, &mut peer.tally, &mut wire, &msg, &message.req) {
                 Ok(Started::Sent(position)) => done.push((message.req, position)),
-                Ok(Started::Streaming) => {}
+                Ok(Started::Streaming) => message.own.into_iter().for_each(|own| peer.streams.keep(own)),
                 Err(refused) => {
                     peer.backlog.push_front(Waiting { asked, ..message });
                     return if refused == Refused::Corrupt { Err(Corrupt) } else { Ok(started) };
@@ -501,7 +510,7 @@ impl Endpoint {
         let came_back = peer.tally.has_returned();
         let pushed = started.and_then(|s| answered.and_then(|n| pushed.and_then(|m| copied.map(|c| s + n + m + c))));
         // Of these some may have ended for the application.
-        if !peer.backlog.is_empty() || peer.one_sided.has_work() {
+        if !peer.backlog.is_empty() || peer.one_sided.has_work() || !peer.kept.is_empty() {
             self.absence.note();
         }
         if peer.has_work() && !peer.in_busy {

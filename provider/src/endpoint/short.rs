@@ -41,14 +41,15 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let table = table(&self.selection, &self.far, peer);
         let eager = table.choose_eager(len).ok_or(None)?;
-        // A buffer that is the caller's again when the call returns is too short for this way.
-        if args.inject || flags.contains(OpFlags::INJECT) {
+        let at_once = args.inject || flags.contains(OpFlags::INJECT);
+        if at_once && len > self.attr.inject_max {
             return Err(None);
         }
         let (terms, config, crowd, tick) = (self.terms, &self.config, &self.crowd, self.poll.tick);
         let (door, private) = (self.door.as_deref_mut(), &mut self.private);
         let lends = Lends { terms, door, private, config, crowd, tick, asked: None };
-        let way = or_once(eager, table, lends, peer, (args.iov, len));
+        // What is the caller's again when the call returns is not lent, nor left to the kernel.
+        let way = if at_once { Way::copied(eager) } else { or_once(eager, table, lends, peer, (args.iov, len)) };
         if way.pick != eager || !self.send_record::<Eager>(out, args, flags, id, eager.row) {
             return Err(Some(way));
         }

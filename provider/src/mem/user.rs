@@ -128,6 +128,14 @@ pub unsafe fn landing_place(buffer: &mut Vec<u8>, len: usize) -> UserSeg {
     UserSeg { ptr: buffer.as_mut_ptr(), len }
 }
 
+/// Bytes of ours as a message that is to be sent: they are only read.
+///
+/// # Safety
+/// The contract of [`UserSeg::new`], with their owner in the application's place: it keeps them where they are until it is told that they have left, or that they never will.
+pub unsafe fn sending_place(bytes: &[u8]) -> UserSeg {
+    UserSeg { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() }
+}
+
 /// Total bytes of a segment list.
 #[inline]
 pub fn total_len(iov: &[UserSeg]) -> usize {

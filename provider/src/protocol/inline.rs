@@ -14,10 +14,8 @@ use super::{
 use crate::mem::user::UserSeg;
 use crate::request::{Envelope, Held, Message, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Link};
-use crate::types::{INJECT_MAX, ProtoId};
-use crate::wire::header::{Header, INLINE_MAX, Kind};
-
-const _: () = assert!(INLINE_MAX == INJECT_MAX);
+use crate::types::ProtoId;
+use crate::wire::header::{Header, Kind};
 
 /// The protocol.
 pub struct Inline;

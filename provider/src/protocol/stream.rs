@@ -22,7 +22,8 @@
 
 use super::{Aborted, Announced, Delivery, Placed, Protocol, Refused, Started, Wire, bare, envelope_of, first};
 use crate::mem::pool::Pool;
-use crate::mem::user::{UserIov, landing_place, scatter_bytes};
+use crate::mem::user::{UserIov, landing_place, scatter_bytes, sending_place};
+use crate::request::kept::Copied;
 use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::transport::{Bulk, Moved};
@@ -39,6 +40,8 @@ pub struct Stream;
 
 struct TxStream {
     iov: UserIov,
+    /// What that is of, if it is no memory of the application's.
+    own: Option<Copied>,
     total: usize,
     sent: usize,
     promise: usize,
@@ -324,9 +327,16 @@ impl Streams {
 
     /// A message that another protocol could not carry, and its receiver wants `wanted` bytes of: all of it goes from here.
     pub fn start_asked(&mut self, id: u32, iov: UserIov, total: usize, wanted: usize, req: SendReq) {
-        let s = TxStream { iov, total, sent: 0, promise: 0, goal: wanted, asked: true, under_way: 0, landed: false, req };
-        self.tx.insert(id, s);
+        let (own, goal, asked) = (None, wanted, true);
+        self.tx.insert(id, TxStream { iov, own, total, sent: 0, promise: 0, goal, asked, under_way: 0, landed: false, req });
         self.ready.push_back(id);
+    }
+
+    /// The message that was started last, and is under way, was one of `own`.
+    pub fn keep(&mut self, own: Copied) {
+        if let Some(s) = self.tx.get_mut(&self.next_id) {
+            s.own = Some(own);
+        }
     }
 
     /// The receiver's side of that.
@@ -474,6 +484,10 @@ impl Protocol for Stream {
     const WHAT: &'static str = "fragments through the ring, both copies overlapping";
 
     fn start(wire: &mut Wire<'_>, msg: &Message<'_>, req: &SendReq) -> Result<Started, Refused> {
+        // SAFETY: what was copied is on the heap wherever it goes, and whoever started it out of there keeps it: until this returns that nothing of it is under way, or else here
+        // (`Streams::keep`; `endpoint/send.rs`), until all of it has left, or the peer's lines are forgotten, which read nothing after that (`abort`; `endpoint/depart.rs`).
+        let own = [unsafe { sending_place(msg.bytes) }];
+        let msg = &Message { iov: if msg.bytes.is_empty() { msg.iov } else { &own }, bytes: &[], ..*msg };
         // A long message takes at most half of what is left of the window, so that others still pass. What we know of that may be old; of a
         // peer on another host it stands in no other process's cache line, and may always be looked at.
         if wire.link.is_in_place() || wire.link.credit() / 2 < msg.len {
@@ -535,8 +549,8 @@ impl Protocol for Stream {
         }
         let under_way = u16::from(posted == Some(Moved::Later));
         let iov = msg.iov.into();
-        let s = TxStream { iov, total: msg.len, sent, promise, goal: promise, asked, under_way, landed: false, req: *req };
-        streams.tx.insert(id, s);
+        let (own, total, goal) = (None, msg.len, promise);
+        streams.tx.insert(id, TxStream { iov, own, total, sent, promise, goal, asked, under_way, landed: false, req: *req });
         if posted.is_none() && (promise > len || asked) {
             streams.ready.push_back(id);
         }

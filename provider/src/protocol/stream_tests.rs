@@ -71,7 +71,8 @@ fn no_scrap_of_a_long_message_is_promised() {
     let mut memory = vec![7; 1 << 17];
     let mut promised = |len| {
         let iov = [of_slice(&mut memory[..len])];
-        let message = Message { tagged: true, tag: 0, data: None, iov: &iov, bytes: &[], len, lent: 0, presumed: None };
+        let message =
+            Message { tagged: true, tag: 0, data: None, iov: &iov, bytes: &[], len, at_once: false, lent: 0, presumed: None };
         let req =
             SendReq { ctx: UserCtx(0), level: Level::Transmit, report: true, special: Special::NOTHING, flags: CompFlags::SEND };
         Stream::start(&mut wire, &message, &req).expect("room for the envelope");

@@ -10,6 +10,7 @@
 //! | `plan.rs` | from costs to few borders |
 //! | `table.rs` | from these, or the shipped sizes, and what the user says, to rows |
 //! | `worth.rs` | from when on both copy |
+//! | `inject.rs` | how long a message may be whose caller gets its buffer back at once |
 //! | `habit.rs` | where the better way depends on who has the source in his cache |
 //! | `sources.rs` | whether a source looks as it did when it was last sent |
 //! | `here.rs` | what messages within this host cost, to be told |
@@ -24,6 +25,7 @@ pub mod engines;
 mod fields;
 pub mod habit;
 mod here;
+mod inject;
 pub mod lessons;
 pub mod model;
 pub mod network;
@@ -34,6 +36,7 @@ mod sources;
 mod table;
 mod worth;
 
+pub use inject::inject_max;
 pub use plan::MIN_GAIN;
 
 use crate::config::Config;
@@ -42,7 +45,7 @@ use crate::protocol::Protocol;
 use crate::protocol::{eager::Eager, inline::Inline, stream::Stream};
 use crate::shm::{layout, segment};
 use crate::sys::cpu;
-use crate::types::{MAX_MSG, ProtoId};
+use crate::types::{INLINE_MAX, MAX_MSG, ProtoId};
 use crate::wire::header::{Header, Kind};
 use model::{Case, Memory, Model, PeerClass, Source};
 use one_sided::Deeds;
@@ -255,8 +258,7 @@ impl Selection {
         self.again.clone()
     }
 
-    /// The protocol for a message of `len` bytes; `at_once`: a short one (`INJECT_MAX`), whose buffer is the caller's again when the
-    /// call returns, which only inline can promise.
+    /// The protocol for a message of `len` bytes; `at_once`: its buffer is the caller's again when the call returns, which only a copy can promise.
     #[inline]
     pub fn choose(&self, len: usize, at_once: bool) -> Pick {
         if let Some(row) = self.inline_row(len) {
@@ -264,8 +266,13 @@ impl Selection {
         }
         let at = self.rows[..self.plain].iter().position(|r| len <= r.up_to).unwrap_or(self.plain - 1);
         let proto = self.rows[at].proto;
-        let turned = at_once && proto != ProtoId::Inline;
-        Pick { row: at as u8, proto: if turned { ProtoId::Inline } else { proto }, turned }
+        let instead = match proto {
+            _ if !at_once => proto,
+            _ if len <= INLINE_MAX => ProtoId::Inline,
+            ProtoId::Stream if self.rows[at].is_forced() => proto,
+            _ => ProtoId::Eager,
+        };
+        Pick { row: at as u8, proto: instead, turned: instead != proto }
     }
 
     /// The row for a message of `len` bytes if it goes inline as the first sizes do.

@@ -3,14 +3,14 @@
 use super::super::model::tests::{about, add, curve};
 use super::super::model::{Curve, Point, Source};
 use super::*;
-use crate::types::INJECT_MAX;
+use crate::types::INLINE_MAX;
 use proptest::prelude::*;
 
 const RECORD: usize = 6000;
 
 fn shipped(len: usize) -> Way {
     match len {
-        n if n <= INJECT_MAX => Way::Inline,
+        n if n <= INLINE_MAX => Way::Inline,
         n if n <= 4096 => Way::Eager,
         n if n < 16 << 10 => Way::Stream,
         n if n < 128 << 10 => Way::Alone,
@@ -20,13 +20,13 @@ fn shipped(len: usize) -> Way {
 
 fn possible(way: Way, len: usize) -> bool {
     match way {
-        Way::Inline => len <= INJECT_MAX,
-        Way::Eager => (INJECT_MAX + 1..=RECORD).contains(&len),
-        _ => len > INJECT_MAX,
+        Way::Inline => len <= INLINE_MAX,
+        Way::Eager => (INLINE_MAX + 1..=RECORD).contains(&len),
+        _ => len > INLINE_MAX,
     }
 }
 
-const BORDERS: [usize; 6] = [0, INJECT_MAX + 1, 4097, RECORD + 1, 16 << 10, 128 << 10];
+const BORDERS: [usize; 6] = [0, INLINE_MAX + 1, 4097, RECORD + 1, 16 << 10, 128 << 10];
 
 fn planned(model: &Model, most: usize) -> (Vec<Step>, f64) {
     plan(model, Case::MESSAGE, &Menu { borders: &BORDERS, shipped: &shipped, possible: &possible }, &|steps| steps.len() <= most)

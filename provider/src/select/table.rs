@@ -7,7 +7,7 @@ use super::{MAX_ROWS, Origin, Row, Tuned};
 use crate::config::Config;
 use crate::config::force::{Forced, Part, Way};
 use crate::protocol::single::LEAST_CHUNK;
-use crate::types::{INJECT_MAX, MAX_MSG, ProtoId};
+use crate::types::{INLINE_MAX, MAX_MSG, ProtoId};
 
 /// A part that can be carried, with all sizes known.
 struct Claim {
@@ -52,16 +52,16 @@ impl Limits {
         // Who says from where on the kernel copies means that, also where a record would reach further if nobody said anything.
         let least =
             if given.syscall && !given.eager && kernel { bytes(config.syscall_min).saturating_sub(1) } else { usize::MAX };
-        let eager = bytes(eager_max).min(record).min(least).max(INJECT_MAX);
+        let eager = bytes(eager_max).min(record).min(least).max(INLINE_MAX);
         let syscall = bytes(config.syscall_min).clamp(eager + 1, MAX_MSG);
-        let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INJECT_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));
+        let (mapped, mapped_share) = (bytes(config.mapped_min).clamp(INLINE_MAX + 1, MAX_MSG), bytes(config.mapped_share_min));
         Limits { eager, record, syscall, share, kernel, mapped, mapped_share, lend, given }
     }
 
     /// How a message goes that nothing else is said about.
     fn plain(&self, len: usize) -> Way {
         match len {
-            n if n <= INJECT_MAX => Way::Inline,
+            n if n <= INLINE_MAX => Way::Inline,
             n if n <= self.eager => Way::Eager,
             n if n >= self.syscall && self.kernel && n >= self.share => Way::Shared,
             n if n >= self.syscall && self.kernel => Way::Alone,
@@ -72,8 +72,8 @@ impl Limits {
     /// Whether a way is in question for a size: the engine can carry it so, and short messages have one way only.
     fn can(&self, way: Way, len: usize) -> bool {
         match way {
-            Way::Inline => len <= INJECT_MAX,
-            _ if len <= INJECT_MAX => false,
+            Way::Inline => len <= INLINE_MAX,
+            _ if len <= INLINE_MAX => false,
             Way::Eager => len <= self.record,
             Way::Stream => true,
             Way::Syscall | Way::Alone | Way::Shared => self.kernel,
@@ -89,7 +89,7 @@ impl Limits {
         let silent = !self.given.syscall || !self.kernel || (self.given.eager && len <= self.eager);
         let kernel = silent || is(len >= self.syscall, way.needs_kernel());
         let share = !self.given.share || !way.needs_kernel() || is(len >= self.share, way == Way::Shared);
-        len <= INJECT_MAX || eager && kernel && share
+        len <= INLINE_MAX || eager && kernel && share
     }
 
     /// Who says how a size goes of which nothing is forced.
@@ -106,7 +106,7 @@ impl Limits {
     /// The sizes of a part, if its way can carry them; else why not.
     fn claim(&self, part: &Part) -> Result<Claim, String> {
         let most = match part.way {
-            Way::Inline => INJECT_MAX,
+            Way::Inline => INLINE_MAX,
             Way::Eager => self.record,
             Way::Stream => MAX_MSG,
             way if way.needs_loan() && self.lend => MAX_MSG,
@@ -120,7 +120,7 @@ impl Limits {
         match (usize::try_from(from), usize::try_from(to)) {
             (Ok(from), Ok(to)) if from <= most && to <= most => Ok(Claim { way: part.way, sizes: from..=to }),
             _ => Err(match part.way {
-                Way::Inline => format!("inline carries at most {INJECT_MAX} bytes, what fits beside the header"),
+                Way::Inline => format!("inline carries at most {INLINE_MAX} bytes, what fits beside the header"),
                 Way::Eager => {
                     format!("eager carries at most {most} bytes, one record of the ring (FI_RUSTMX_RING_SIZE makes it longer)")
                 }
@@ -146,7 +146,7 @@ impl Limits {
 
     /// The rows of a table of which nothing is forced.
     fn unforced(&self, tuned: Option<Tuned>) -> Vec<Row> {
-        let mut borders = vec![0, INJECT_MAX + 1, self.eager + 1, self.record + 1, self.syscall, self.share];
+        let mut borders = vec![0, INLINE_MAX + 1, self.eager + 1, self.record + 1, self.syscall, self.share];
         borders.retain(|b| *b <= MAX_MSG);
         borders.sort_unstable();
         borders.dedup();
@@ -187,7 +187,7 @@ impl Limits {
             return borders.iter().map(|from| (*from, shipped(*from), false)).collect();
         };
         let mapped = [Way::MappedAlone, Way::MappedShared];
-        let possible = |way: Way, len: usize| mapped.contains(&way) && len > INJECT_MAX && helps(way, len);
+        let possible = |way: Way, len: usize| mapped.contains(&way) && len > INLINE_MAX && helps(way, len);
         let menu =
             Menu { borders: &borders, shipped: &shipped, possible: &|way, len| possible(way, len) || way == as_others(len) };
         let case = Case { memory: Memory::Exported, ..tuned.case };
@@ -202,9 +202,9 @@ fn lent(limits: &Limits, claims: &[Claim], plain: &[Row], tuned: Option<Tuned>) 
     let steps = limits.lent_steps(plain, tuned);
     let mut borders: Vec<usize> = claims.iter().flat_map(|c| [*c.sizes.start(), c.sizes.end() + 1]).collect();
     borders.push(limits.mapped_share);
-    borders.retain(|b| (INJECT_MAX + 1..=MAX_MSG).contains(b));
+    borders.retain(|b| (INLINE_MAX + 1..=MAX_MSG).contains(b));
     let mut rows: Vec<Row> = Vec::new();
-    for from in with_all(steps.iter().map(|s| s.0.max(INJECT_MAX + 1)), &borders) {
+    for from in with_all(steps.iter().map(|s| s.0.max(INLINE_MAX + 1)), &borders) {
         let (way, origin) = match claims.iter().find(|c| c.sizes.contains(&from)) {
             Some(claim) => (claim.way, Origin::Forced),
             None => {

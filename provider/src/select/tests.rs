@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::force::Forced;
-use crate::types::INJECT_MAX;
+use crate::types::INLINE_MAX;
 use proptest::prelude::*;
 
 fn with(list: &str, config: Config) -> Config {
@@ -167,7 +167,7 @@ proptest! {
             prop_assert_eq!(pair[0].up_to + 1, pair[1].from);
         }
         let possible = |way: Way, to: u64| match way {
-            Way::Inline => to <= INJECT_MAX as u64,
+            Way::Inline => to <= INLINE_MAX as u64,
             Way::Eager => to <= 6000,
             Way::Stream | Way::Mapped | Way::MappedAlone | Way::MappedShared => true,
             _ => !never,
@@ -175,7 +175,7 @@ proptest! {
         for n in sizes {
             let wanted = parts.iter().map(|(w, a, b)| (Way::ALL[*w], *a.min(b), *a.max(b)));
             let mut has_it = wanted.filter(|(way, from, to)| possible(*way, *to) && (*from..=*to).contains(&(n as u64)));
-            let mapped = has_it.clone().next().map_or(n as u64 >= config.mapped_min, |(way, ..)| way.needs_loan()) && n > INJECT_MAX;
+            let mapped = has_it.clone().next().map_or(n as u64 >= config.mapped_min, |(way, ..)| way.needs_loan()) && n > INLINE_MAX;
             prop_assert_eq!(s.choose_lent(n).is_some(), mapped, "{} bytes of lent memory in\n{}", n, s);
             let want = match has_it.find(|(way, ..)| !way.needs_loan()) {
                 None => (usual.row(n).way(), false),
@@ -404,17 +404,17 @@ mod tuned {
             for r in &rows {
                 prop_assert!(r.from <= r.up_to);
                 match r.way() {
-                    Way::Inline => prop_assert!(r.up_to <= INJECT_MAX),
+                    Way::Inline => prop_assert!(r.up_to <= INLINE_MAX),
                     Way::Eager => prop_assert!(r.up_to <= record && r.up_to <= usize::from(u16::MAX)),
                     Way::Stream => {}
                     _ => prop_assert!(!never),
                 }
                 let whole = |n: u64| n as usize;
-                let long = eager.map_or(INJECT_MAX, whole).min(record).max(INJECT_MAX);
+                let long = eager.map_or(INLINE_MAX, whole).min(record).max(INLINE_MAX);
                 if !r.is_forced() {
-                    prop_assert_eq!(r.way() == Way::Inline, r.from <= INJECT_MAX, "{} in {}", r.from, table);
+                    prop_assert_eq!(r.way() == Way::Inline, r.from <= INLINE_MAX, "{} in {}", r.from, table);
                 }
-                if r.is_forced() || r.up_to <= INJECT_MAX {
+                if r.is_forced() || r.up_to <= INLINE_MAX {
                     continue;
                 }
                 if eager.is_some() {

@@ -17,6 +17,7 @@
 //! that lies inside the lines that it says. Tags, CQ data and totals are the application's and may be anything.
 
 use crate::shm::layout::LINE;
+use crate::types::INLINE_MAX;
 
 /// Bytes of the three words.
 pub const HEAD: usize = 24;
@@ -139,8 +140,8 @@ pub mod flag {
     pub const UNMAPPED: u8 = 8;
 }
 
-/// Most payload that fits in one inline record of four lines.
-pub const INLINE_MAX: usize = 4 * LINE - HEAD;
+/// One inline record has at most four lines.
+const _: () = assert!(INLINE_MAX == 4 * LINE - HEAD);
 
 /// Payload of so many bytes begins on a line (`docs/adr/0004-ring.md`, *What a long record waits for*).
 const STEPPED: usize = 512;

@@ -9,8 +9,8 @@ use rustmx::config::PARAMS;
 use rustmx::config::network::Iface;
 use rustmx::sys::clock::Clock;
 use rustmx::{
-    Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, Log, LogLevel, LogSink,
-    LogSubsystem, Name, OpFlags, RecvArgs, SendArgs, Service, UserCtx, UserSeg,
+    Addr, AddressVector, Completion, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, ErrorEntry, INJECT_MAX, Log, LogLevel,
+    LogSink, LogSubsystem, Name, OpFlags, RecvArgs, SendArgs, Service, UserCtx, UserSeg,
 };
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,6 +61,7 @@ pub fn attr() -> EpAttr {
         tagged: true,
         service: None,
         auth_key: Default::default(),
+        inject_max: INJECT_MAX,
     }
 }
 
@@ -385,6 +386,18 @@ pub fn all_ok(events: &[Event]) -> usize {
         assert!(e.is_ok(), "{e:?}");
     }
     events.len()
+}
+
+/// Closing may take so many milliseconds; `said`: because the user says so.
+pub fn closing_in(ms: u64, said: bool) -> Config {
+    let mut config = Config::default();
+    let param = rustmx::config::PARAMS.iter().find(|p| p.name == "close_timeout").expect("a parameter");
+    let (name, text) = (param.name, ms.to_string());
+    match said {
+        true => param.parse_into(&mut config, &text).expect(name),
+        false => assert!(param.suggest(&mut config, &text), "{name}"),
+    }
+    config
 }
 
 /// Bytes that differ for each seed and position: `31 i + 17 seed + 7 (i / 256) + i / 65536`.

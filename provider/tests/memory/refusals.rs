@@ -84,7 +84,7 @@ fn what_makes_no_sense_is_refused() {
         let (mut a, mut b, to) = pair(cma);
         let mut theirs = vec![0u8; 100_000];
         b.domain.mr_register(Some(1), region(&mut theirs, all_rights())).expect("registered");
-        let (mut ours, mut compared) = (pattern(2 * ATOMIC_MAX, 2), pattern(2 * ATOMIC_MAX, 2));
+        let (mut ours, mut compared) = (pattern(2 * INJECT_MAX, 2), pattern(2 * ATOMIC_MAX, 2));
         let [mut x, mut y] = [&mut ours, &mut compared].map(|buf| move |n: usize| [seg(&mut buf[..n])]);
         let place = |len| [RemoteSeg { addr: 0, len, key: 1 }];
         let pieces: Vec<RemoteSeg> = (0..=MAX_PLACES as u64).map(|i| RemoteSeg { addr: 2 * i, len: 1, key: 1 }).collect();

@@ -3,13 +3,14 @@
 
 use crate::common::{Deadline, Msg, Want, pattern, seg, watchdog};
 use crate::scene::{Scene, is_hung_up};
+use rustmx::INLINE_MAX;
 use rustmx::mem::shared::SharedMem;
 use rustmx::shm::layout::{CONTROL_LINES, LINE};
 use rustmx::shm::segment;
 use rustmx::sys::{host, tcp};
 use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::wire::frame::{Body, Frame};
-use rustmx::wire::header::{INLINE_MAX, Kind, Rts};
+use rustmx::wire::header::{Kind, Rts};
 use rustmx::wire::hello::{HELLO_LEN, Hello};
 use rustmx::{Name, OpFlags};
 use std::io::Write;

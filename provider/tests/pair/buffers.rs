@@ -1,8 +1,8 @@
-//! Where the bytes go: short buffers, multi-receive buffers, lists of segments, and the buffer of an inject call.
+//! Where the bytes go: short buffers, multi-receive buffers, lists of segments.
 
 use crate::common::{Deadline, Event, Msg, Node, Rng, Want, pattern, push, run, seg, watchdog};
-use crate::{ok, pair, settle, settle_any};
-use rustmx::{CompFlags, Completion, Error, INJECT_MAX, IOV_LIMIT, OpFlags, UserSeg};
+use crate::{ok, pair, settle_any};
+use rustmx::{CompFlags, Completion, Error, IOV_LIMIT, OpFlags, UserSeg};
 
 #[test]
 fn a_short_buffer_truncates_that_message_only() {
@@ -183,30 +183,4 @@ fn segments_of_any_number_and_length_on_both_sides() {
             assert_eq!(&into[n..], [0xee; 3]);
         }
     }
-}
-
-#[test]
-fn inject_takes_the_bytes_at_once_and_has_a_limit() {
-    let _dog = watchdog("inject", 30);
-    let (mut a, mut b, to_b, _) = pair();
-    let mut into = vec![0u8; 300];
-    for n in [0usize, 1, INJECT_MAX] {
-        for call in [true, false] {
-            let mut out = pattern(n, 9);
-            let want = out.clone();
-            let m = Msg::new(to_b, 1);
-            let m = if call { m.inject() } else { m.with(OpFlags::INJECT) };
-            a.send(m, &mut out).expect("inject");
-            out.fill(0x55);
-            b.recv(Want::tag(1), &mut into).expect("recv");
-            let got = run(&mut [&mut a, &mut b], &[usize::from(!call), 1]);
-            assert_eq!(&into[..ok(&got[1][0]).len], &want[..]);
-            a.quiet(100);
-        }
-    }
-    let mut long = vec![0u8; INJECT_MAX + 1];
-    assert_eq!(a.send(Msg::new(to_b, 1).inject(), &mut long), Err(Error::TooLong));
-    assert_eq!(a.send(Msg::new(to_b, 1).with(OpFlags::INJECT), &mut long), Err(Error::TooLong));
-    settle(&mut a, &mut b, 0);
-    assert!(b.stats().sent == 0 && b.peek(Want::any()).is_err(), "a refused message is not sent");
 }

@@ -4,7 +4,7 @@ use crate::common::{
     Deadline, Event, Msg, Node, Rng, Want, all_ok, attr, by_network_only, pattern, process, push, run, watchdog,
 };
 use crate::{memory, ok, pair};
-use rustmx::{Addr, CompFlags, Config, Error, INJECT_MAX, OpFlags};
+use rustmx::{Addr, CompFlags, Config, Error, INJECT_MAX, INLINE_MAX, OpFlags};
 
 /// 10 000 messages that nobody asked for: order kept, the receiver's memory bounded by its window, and what somebody does ask for gets past.
 #[test]
@@ -32,7 +32,7 @@ fn a_flood_of_unexpected_messages() {
             // Both endpoints live here: envelopes (and states of the sender) for 10 000, payload for one window. An offer, which names
             // its pieces of memory, is the largest.
             let grown = memory::in_use().saturating_sub(before) - (sent.capacity() * size_of::<Event>()) as i64;
-            let payload = if n <= INJECT_MAX { COUNT * n.next_multiple_of(512) } else { 1 << 20 };
+            let payload = if n <= INLINE_MAX { COUNT * n.next_multiple_of(512) } else { 1 << 20 };
             assert!(grown < (payload + COUNT * 1000) as i64, "{grown} bytes for {COUNT} envelopes of {n} bytes");
             // What is wanted gets past.
             let (mut out, mut into) = (pattern(n, 777), vec![0u8; n]);
@@ -67,7 +67,7 @@ fn a_flood_of_unexpected_messages() {
             // All of the window came back: an eager message is possible again.
             let eager = a.stats().eager;
             a.send(Msg::new(to_b, 7), &mut bufs[0][..n.min(4096)]).expect("send");
-            assert!(n <= INJECT_MAX || a.stats().eager == eager + 1, "the window leaks");
+            assert!(n <= INLINE_MAX || a.stats().eager == eager + 1, "the window leaks");
         }
     });
 }
@@ -198,10 +198,14 @@ fn sends_do_not_wait_for_a_peer_that_computes() {
     let to = a.knows(&b);
     let lens = [400usize, 100, 40_000, 4_000, 232, 400_000, 8];
     let mut out: Vec<Vec<u8>> = (0..500).map(|i| pattern(lens[i % lens.len()], i)).collect();
+    let (mut patience, mut sent) = (500, Vec::new());
     for (i, bytes) in out.iter_mut().enumerate() {
         let m = Msg::new(to, 7).ctx(i);
-        if bytes.len() <= 232 && i % 2 == 0 {
-            a.send(m.inject(), bytes).expect("injected");
+        if bytes.len() <= INJECT_MAX && i % 2 == 0 {
+            while a.send(m.inject(), bytes) == Err(Error::Again) {
+                (patience, sent) = (patience - 1, [sent, a.poll()].concat());
+                assert!(patience > 0, "it waits");
+            }
             bytes.fill(0);
         } else {
             a.send(m, bytes).expect("sent");
@@ -209,7 +213,7 @@ fn sends_do_not_wait_for_a_peer_that_computes() {
     }
     // By network it is larger.
     assert!(by_network_only() || a.stats().ring_full > 0, "the ring was never full");
-    let (mut sent, until) = (Vec::new(), Deadline::new(30));
+    let until = Deadline::new(30);
     for i in 0..500 {
         let mut into = vec![0u8; lens[i % lens.len()]];
         b.recv(Want::tag(7).ctx(i), &mut into).expect("recv");
@@ -222,7 +226,7 @@ fn sends_do_not_wait_for_a_peer_that_computes() {
         assert_eq!(all_ok(&got), 1);
         assert!(into == pattern(lens[i % lens.len()], i), "message {i}");
     }
-    let injected = (0..500).filter(|i| i % 2 == 0 && lens[i % lens.len()] <= 232).count();
+    let injected = (0..500).filter(|i| i % 2 == 0 && lens[i % lens.len()] <= INJECT_MAX).count();
     // What the kernel reads in place is the sender's again a little after it has arrived.
     while sent.len() < 500 - injected {
         sent.extend(a.poll());

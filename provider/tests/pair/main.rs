@@ -6,7 +6,8 @@
 //! | `messages.rs` | every size at every level of completion, to others and to oneself; a peer that closes |
 //! | `again.rs` | messages whose buffer looks as it did last time |
 //! | `matching.rs` | who gets which message: tags, sources, peeks, claims, cancelled receives |
-//! | `buffers.rs` | where the bytes go: short buffers, multi-receive buffers, lists of segments, inject calls |
+//! | `buffers.rs` | where the bytes go: short buffers, multi-receive buffers, lists of segments |
+//! | `inject.rs` | buffers that are given back at once, and what that costs where nobody receives |
 //! | `cells.rs` | long messages that answer each other over open rings |
 //! | `crowds.rs` | more of it than there is room for: floods, streams both ways, many peers |
 //! | `memory.rs` | bytes that this process has allocated |
@@ -18,6 +19,7 @@ mod cells;
 #[path = "../common/mod.rs"]
 mod common;
 mod crowds;
+mod inject;
 mod matching;
 mod memory;
 mod messages;

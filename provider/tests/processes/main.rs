@@ -45,6 +45,7 @@ fn role() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["sender", name, how] => parting::sender(name, how),
+        ["injector", name, how] => parting::injector(name, how),
         ["traffic", name] => kill::traffic(name),
         ["flooder", name] => flood::flooder(name),
         ["steady", name] => bystander::steady(name),

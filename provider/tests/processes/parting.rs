@@ -1,8 +1,10 @@
 //! A sender that is gone before its messages are looked at.
 
 use crate::common::process::{hear, say};
-use crate::common::{Deadline, Msg, Node, Want, not_by_network, pattern, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, attr, closing_in, not_by_network, pattern, watchdog};
 use crate::{ok, peer, start};
+use rustmx::{Error, INJECT_MAX};
+use std::time::{Duration, Instant};
 
 const PARTING: [usize; 5] = [0, 40, 232, 4000, 4096];
 
@@ -54,4 +56,90 @@ fn a_message_to_a_computing_process_outlives_its_sender() {
             assert_eq!(into, pattern(n, i));
         }
     }
+}
+
+const TAKEN: usize = 200;
+
+/// Sends more than a receiver takes unasked out of a buffer that it has back each time, and closes.
+pub fn injector(name: &str, how: &str) {
+    let mut node = Node::with(closing_in(100, how == "said"), attr());
+    let to = peer(&node, name);
+    let mut buf = vec![0; INJECT_MAX];
+    for i in 0..TAKEN {
+        buf.copy_from_slice(&pattern(INJECT_MAX, i));
+        while node.send(Msg::new(to, i as u64).inject(), &mut buf) == Err(Error::Again) {
+            node.quiet(1);
+        }
+        buf.fill(0x55);
+    }
+    say(&node.name().to_string());
+    drop(node);
+    say("closed");
+}
+
+/// Who was told that his message is sent may close. If the time for that is set he is held to it; else all of it is received first, though that takes longer than is waited for other things.
+#[test]
+fn what_was_taken_outlives_the_time_for_closing() {
+    let _dog = watchdog("closing", 60);
+    for how in ["said", "unsaid"] {
+        let mut b = Node::new();
+        let mut other = start(&format!("injector {} {how}", b.name()));
+        let until = Deadline::new(20);
+        let name = loop {
+            assert!(b.poll().is_empty());
+            if let Some(name) = other.heard() {
+                break name;
+            }
+            until.check(|| "nothing is sent".into());
+        };
+        let from = peer(&b, &name);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(700) {
+            assert!(b.poll().is_empty());
+        }
+        assert_eq!(other.heard().is_some(), how == "said", "{how}: it has closed");
+        let (mut came, mut into) = (0, vec![0u8; INJECT_MAX]);
+        for i in 0..TAKEN {
+            let mut got = Vec::new();
+            match b.recv(Want::tag(i as u64).from(from), &mut into) {
+                Err(Error::PeerGone) => continue,
+                posted => posted.expect("recv"),
+            }
+            while got.is_empty() {
+                got = b.poll();
+                until.check(|| format!("message {i} of a sender that was {how} to close: {:?}", b.stats()));
+            }
+            if got[0].is_ok() {
+                assert_eq!(into, pattern(INJECT_MAX, i));
+                came += 1;
+            }
+        }
+        assert_eq!(came == TAKEN, how == "unsaid", "{came} came");
+        assert!(other.ended().success());
+    }
+}
+
+/// Two that close, each of which has sent the other more than is taken unasked: neither will receive anything any more, so neither is waited for.
+#[test]
+fn two_that_close_do_not_wait_for_each_other() {
+    let _dog = watchdog("both_close", 60);
+    let mut b = Node::with(closing_in(100, false), attr());
+    let mut other = start(&format!("injector {} unsaid", b.name()));
+    let until = Deadline::new(20);
+    let name = loop {
+        assert!(b.poll().is_empty());
+        if let Some(name) = other.heard() {
+            break name;
+        }
+        until.check(|| "nothing is sent".into());
+    };
+    let to = peer(&b, &name);
+    for i in 0..TAKEN {
+        while b.send(Msg::new(to, i as u64).inject(), &mut pattern(INJECT_MAX, i)) == Err(Error::Again) {
+            b.quiet(1);
+        }
+    }
+    assert_eq!(other.heard(), None, "it has closed");
+    drop(b);
+    assert!(other.ended().success());
 }

@@ -10,7 +10,8 @@ use crate::net::{Shared, Weather};
 use crate::world;
 use crate::{seeds, variable};
 use rustmx::{
-    Access, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, Error, OpFlags, Order, Region, RemoteSeg, RmaArgs, UserCtx,
+    Access, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, Error, INJECT_MAX, OpFlags, Order, Region, RemoteSeg, RmaArgs,
+    UserCtx,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -151,7 +152,7 @@ impl Pair {
             }
             let before = half.oracle[range.clone()].to_vec();
             let buf = if write { pattern(len, number + s * 1000) } else { vec![0; len] };
-            let inject = write && len <= 232 && self.rng.one_in(3);
+            let inject = write && len <= INJECT_MAX && self.rng.one_in(3);
             let (want, reads) = if write { (Vec::new(), 0..0) } else { (before.clone(), range.clone()) };
             half.ops.push(Op { want, buf, reads, open: !inject });
             let iov = [seg(&mut half.ops[number].buf)];

@@ -8,7 +8,8 @@ use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
 use crate::shm::cells::{Cell, Own};
 use crate::shm::layout::{CELL, LINE, LINE_WORDS};
-use crate::wire::header::{Header, INLINE_MAX, Kind, flag};
+use crate::types::INLINE_MAX;
+use crate::wire::header::{Header, Kind, flag};
 
 /// Payload of so many bytes goes into a cell, if there is one: what is too long for an inline message.
 pub(super) const CELLED: usize = INLINE_MAX + 1;

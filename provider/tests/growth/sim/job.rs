@@ -8,7 +8,8 @@ use rustmx::endpoint::SOCKETS_EVERY;
 use rustmx::sys::clock::Clock;
 use rustmx::transport::tcp::HEALTH_EVERY;
 use rustmx::{
-    Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, Log, OpFlags, RecvArgs, SendArgs, UserCtx, UserSeg,
+    Addr, AddressVector, Config, CqId, CqRead, Domain, EpAttr, EpId, Error, INJECT_MAX, Log, OpFlags, RecvArgs, SendArgs,
+    UserCtx, UserSeg,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,6 +77,7 @@ fn attr() -> EpAttr {
         tagged: true,
         service: None,
         auth_key: Default::default(),
+        inject_max: INJECT_MAX,
     }
 }
 

@@ -128,7 +128,17 @@ fn lend(from: &mut Side, to: &mut Side, how: Lent) {
 }
 
 fn message(tag: usize, iov: &[UserSeg]) -> Message<'_> {
-    Message { tagged: true, tag: tag as u64, data: None, iov, bytes: &[], len: total_len(iov), lent: 0, presumed: None }
+    Message {
+        tagged: true,
+        tag: tag as u64,
+        data: None,
+        iov,
+        bytes: &[],
+        len: total_len(iov),
+        at_once: false,
+        lent: 0,
+        presumed: None,
+    }
 }
 
 impl Side {
