@@ -107,3 +107,37 @@ fn nothing_is_held_while_somebody_sleeps() {
     assert_eq!(write(&mut scene, 2, 0), [true, true]);
     settle(&mut scene, 2);
 }
+
+/// What was read is told as soon as there is room for that, if there was none when it was to be told.
+#[test]
+fn news_wait_for_room() {
+    let mut scene = Scene::narrow();
+    let mut source = vec![7u8; 40_000];
+    let (len, from) = (source.len(), [seg(&mut source)]);
+    let bulk = Bulk { id: 9, iov: &from, skip: 0, len, promised: len };
+    assert_eq!(scene.a.connection.post(bulk), Moved::Later);
+    const RECORDS: usize = 20;
+    for _ in 0..RECORDS {
+        scene.b.link.send(&draft(&[1; 100]), Class::Envelope).expect("room");
+    }
+    scene.b.connection.flush();
+    let mut read = 0;
+    while read < RECORDS {
+        scene.back();
+        scene.a.connection.read(true);
+        while let Some(header) = scene.a.link.peek().expect("sound") {
+            scene.a.link.consume(header.lines());
+            read += 1;
+        }
+    }
+    scene.a.link.tell();
+    scene.a.link.tell_of_room();
+    let owes = |scene: &Scene| scene.a.connection.halves.lock().outgoing.owes_much();
+    assert!(owes(&scene), "there was room");
+    let told = (0..1_000_000).any(|_| {
+        scene.there.pass(1 << 16);
+        scene.turn();
+        !owes(&scene)
+    });
+    assert!(told);
+}

@@ -136,6 +136,11 @@ impl Scene {
         Scene::between(first, (b.into(), rb), guard)
     }
 
+    /// A's socket takes little at a time.
+    pub fn narrow() -> Scene {
+        Scene::over(narrow(), None)
+    }
+
     /// B's network has segments of so many bytes.
     pub fn of_segments(bytes: usize) -> Scene {
         let [b, rb] = sockets();
@@ -440,8 +445,7 @@ fn what_waits_in_the_socket_is_read_when_its_place_is_known() {
 fn the_rest_of_few_records_follows() {
     let mut cut = 0;
     for len in (1..900).step_by(50) {
-        let mut run =
-            Run { scene: Scene::over(narrow(), None), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
+        let mut run = Run { scene: Scene::narrow(), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
         while run.scene.there.pass(1 << 16) > 0 {}
         // The first leaves at once, the others together, in 32 bytes and 35 lines.
         run.record(len);
@@ -522,7 +526,7 @@ proptest! {
 
     #[test]
     fn however_little_the_socket_takes_everything_arrives(steps in proptest::collection::vec(step(), 1..120)) {
-        let mut run = Run { scene: Scene::over(narrow(), None), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
+        let mut run = Run { scene: Scene::narrow(), records: VecDeque::new(), written: 0, taken: 0, messages: Vec::new() };
         for step in steps {
             run.take(step);
         }

@@ -298,7 +298,9 @@ impl Connection {
     pub(super) fn flush(&self) {
         let mut halves = self.halves.lock();
         halves.is_dirty = false;
-        self.send(&mut halves, false);
+        // Also what could not be told when there was no room.
+        let news = halves.outgoing.owes_much();
+        self.send(&mut halves, news);
         self.hand_out(&mut halves);
     }
 
