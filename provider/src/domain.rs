@@ -16,7 +16,7 @@ use crate::select::profile::Profiles;
 use crate::stats::Stats;
 use crate::sys::absence::Attended;
 use crate::sys::clock::Clock;
-use crate::sys::cpu::yield_core;
+use crate::sys::cpu::wait_a_little;
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
@@ -303,6 +303,7 @@ impl Domain {
         if lingers {
             self.around.absence.turned();
             self.each(|ep, out| ep.progress(out) + ep.look_around(out));
+            self.run_deferred();
         }
         lingers
     }
@@ -312,8 +313,9 @@ impl Domain {
         if !self.eps.contains(ep.0) {
             return Err(Error::Invalid);
         }
+        let mut turns = 0;
         while self.ep_lingers(ep) {
-            yield_core();
+            wait_a_little(&mut turns);
         }
         self.forget_deferred(ep);
         if !self.owner.is_elsewhere() {

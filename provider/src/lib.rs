@@ -56,7 +56,7 @@ pub use self::{
     select::profile::Profiles,
     stats::Stats,
     sys::absence::{Absence, Attended},
-    sys::cpu::yield_core,
+    sys::cpu::{wait_a_little, yield_core},
     sys::event::EventFd,
     sys::membarrier,
     sys::poller::Poller,

@@ -15,7 +15,8 @@ use crate::{info, ops};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
 use rustmx::{
-    Addr, AtomicArgs, EpAttr, EpId, Error, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats, UserCtx, Work, inject_max,
+    Addr, AtomicArgs, EpAttr, EpId, Error, INJECT_MAX, INLINE_MAX, Movement, OpFlags, Plan, RecvArgs, RmaArgs, SendArgs, Stats,
+    UserCtx, Work, inject_max, wait_a_little,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,8 @@ pub(crate) struct Ep {
     triggers: bool,
     /// `size` of the attributes it was opened with, (transmit, receive).
     pub(super) sizes: (usize, usize),
+    /// Longest message that may be injected.
+    pub(super) inject_max: usize,
     pub(super) limits: Mutex<Limits>,
     /// This is an alias (fi_ep_alias): another handle of the endpoint that this keeps from being closed.
     alias_of: Option<Uses>,
@@ -84,7 +87,7 @@ impl Ep {
             return refuse(FI_EINVAL);
         }
         let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
-        let inject_max = tx.map_or(inject_max(&crate::entry::start().config), |t| t.inject_size);
+        let inject_max = tx.map_or(inject_max(&crate::entry::start().config), |t| t.inject_size).clamp(INLINE_MAX, INJECT_MAX);
         let wanted = EpAttr {
             tx_flags: OpFlags::from_bits_retain(tx_flags),
             rx_flags: OpFlags::from_bits_retain(rx_flags),
@@ -110,6 +113,7 @@ impl Ep {
                 tx.map(|t| t.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
                 rx.map(|r| r.size).filter(|n| *n > 0).unwrap_or(info::DEFAULT_SIZE),
             ),
+            inject_max,
             limits: Mutex::new(limits(inject_max)),
             alias_of: None,
             aliases: Uses::default(),
@@ -147,6 +151,7 @@ impl Ep {
             ),
             triggers: self.triggers,
             sizes: self.sizes,
+            inject_max: self.inject_max,
             limits: Mutex::new(*self.limits.lock()),
             alias_of: Some(self.alias_of.as_ref().unwrap_or(&self.aliases).clone()),
             aliases: Uses::default(),
@@ -336,8 +341,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
             return Ok(());
         }
         // Others may use the domain meanwhile: perhaps it is they whom the receivers wait for.
+        let mut turns = 0;
         while ep.cell.control().is_ok_and(|mut d| d.ep_lingers(ep.id)) {
-            std::thread::yield_now();
+            wait_a_little(&mut turns);
         }
         ep.cell.let_go(|d| d.ep_close(ep.id))?;
         // SAFETY: the engine has let go of it, and the client gives the handle up (fi_close(3)).

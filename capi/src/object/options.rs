@@ -8,7 +8,7 @@ use crate::abi::endpoint::*;
 use crate::abi::errno::*;
 use crate::boundary::{Answer, copy_out, refuse};
 use libc::{c_int, c_void};
-use rustmx::{ATOMIC_MAX, INJECT_MAX, MAX_MSG};
+use rustmx::{ATOMIC_MAX, MAX_MSG};
 
 /// The largest operations, in the order of the options from `FI_OPT_MAX_MSG_SIZE` on, of an endpoint that may inject so much. A client that promises less is told what it
 /// promised, and not held to it: nothing would be gained.
@@ -79,7 +79,7 @@ impl Ep {
                 FI_OPT_SHARED_MEMORY_PERMITTED => refuse(FI_EOPNOTSUPP),
                 FI_OPT_MAX_MSG_SIZE..=FI_OPT_INJECT_ATOMIC_SIZE => {
                     let (at, new) = ((name - FI_OPT_MAX_MSG_SIZE) as usize, read(value, len)?);
-                    if new > limits(INJECT_MAX)[at] {
+                    if new > limits(self.inject_max)[at] {
                         return refuse(FI_EINVAL);
                     }
                     self.limits.lock()[at] = new;

@@ -106,4 +106,23 @@ impl Books {
         }
         self.claimed.retain(|_, c| stay(c.message()));
     }
+
+    /// Takes out the messages that came to an endpoint, by its `index`.
+    pub fn take_held(&mut self, owner: u32) -> Vec<HeldMsg> {
+        let mut taken = Vec::new();
+        for matcher in [&mut self.tagged, &mut self.untagged] {
+            if matcher.unexpected.is_empty() {
+                continue;
+            }
+            for msg in matcher.unexpected.drain() {
+                match msg.owner == owner {
+                    true => taken.push(msg),
+                    // As in `retain`.
+                    false => _ = matcher.unexpected.push(msg.env.tag, msg.via, msg),
+                }
+            }
+        }
+        taken.extend(self.claimed.extract_if(|_, c| c.message().owner == owner).map(|(_, c)| c.into_message()));
+        taken
+    }
 }

@@ -8,9 +8,9 @@ use super::{Endpoint, HeldMsg, Out, Telling, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
 use crate::log::tell;
-use crate::peer::name::Name;
+use crate::peer::here::Here;
 use crate::request::SendReq;
-use crate::sys::{cpu, host};
+use crate::sys::cpu;
 use crate::types::{CompFlags, PeerId};
 use std::io::Write;
 
@@ -209,22 +209,12 @@ impl Endpoint {
 
     /// Whether a copy of something that a client takes for sent is with us only, and its receiver lives. For whoever is of this process nobody waits: perhaps it is the same thread
     /// that should receive.
-    pub(crate) fn keeps_copies(&self) -> bool {
-        let (here, own) = (host::id(), self.name);
-        let same_port = |name: &Name| {
-            own.is_some_and(|own| {
-                name.port() != 0
-                    && name.port() == own.port()
-                    && name.is_under_kernel_of(here)
-                    && name.addresses() == own.addresses()
-            })
-        };
+    fn keeps_copies(&self) -> bool {
         self.peers.ids().any(|id| {
             let peer = self.peers.get(id);
             !peer.kept.is_empty()
                 && matches!(peer.contact, Contact::Calling { .. } | Contact::Greeted)
-                && peer.pid != std::process::id()
-                && !same_port(&peer.name)
+                && !peer.name.identity().is_some_and(Here::is)
         })
     }
 
@@ -234,15 +224,13 @@ impl Endpoint {
         if self.config.says("close_timeout") || !self.keeps_copies() {
             return false;
         }
-        if self.context().is_none() {
-            let books = [&mut self.books.tagged, &mut self.books.untagged];
-            let held: Vec<_> = books.into_iter().flat_map(|books| books.unexpected.drain()).collect();
-            held.into_iter().for_each(|msg| self.drop_held(out, msg));
+        for msg in self.books.take_held(self.index) {
+            self.drop_held(out, msg);
         }
         let now = self.clock.now();
         match &mut self.lingers {
             Some(since @ 0) => *since = now.max(1),
-            Some(since) if now - *since > self.config.close_timeout * 1_000_000 => {
+            Some(since) if now.saturating_sub(*since) > self.config.close_timeout * 1_000_000 => {
                 self.lingers = None;
                 self.log.warn(|| {
                     "closing waits for peers to receive what was sent to them (FI_RUSTMX_CLOSE_TIMEOUT limits that)".into()

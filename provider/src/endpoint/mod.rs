@@ -66,6 +66,7 @@ use crate::mem::atomic::AtomicU64;
 use crate::mem::pool::Pool;
 use crate::mem::shared::{SharedMem, SharedWord};
 use crate::peer::av::{AddressVector, BoundVector};
+use crate::peer::here::Here;
 use crate::peer::name::{Name, Service};
 use crate::request::{Aside, RecvReq, Special};
 use crate::select::network::{self, FarTable};
@@ -192,6 +193,7 @@ pub struct Endpoint {
     clock: Clock,
     av: Option<BoundVector>,
     name: Option<Name>,
+    here: Option<Here>,
     index: u32,
     venue: Arc<dyn Venue>,
     absence: Arc<Absence>,
@@ -244,6 +246,7 @@ impl Endpoint {
             clock,
             av: None,
             name: None,
+            here: None,
             index,
             venue,
             absence,
@@ -327,6 +330,7 @@ impl Endpoint {
             door.learn(lessons);
         }
         self.door = Some(door);
+        self.here = name.identity().map(Here::note);
         self.name = Some(name);
         self.crowd = Crowd::new(cpu::allowed());
         self.log.info(|| {

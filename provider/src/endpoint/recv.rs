@@ -48,6 +48,10 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
+    pub fn into_message(self) -> HeldMsg {
+        self.msg
+    }
+
     /// Whether its peer is gone before all of it came.
     pub fn is_broken(&self, via: PeerId, streams: &Streams) -> bool {
         self.msg.is_broken(via, streams)

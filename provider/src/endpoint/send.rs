@@ -307,7 +307,7 @@ impl Endpoint {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::Again`] if too many messages wait for room until the peer reads, or a fence must wait; otherwise why this message cannot go to that peer.
+    /// [`Error::Again`] if too many messages wait for room until the peer reads, if one whose buffer is given back at once had better wait for room by itself, or a fence must wait; otherwise why this message cannot go to that peer.
     #[inline]
     pub(crate) fn send(&mut self, out: &mut Out<'_>, args: &SendArgs<'_>) -> Result<()> {
         match self.send_short(out, args) {
@@ -355,7 +355,7 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let mut asked = way.and_then(|way| way.asked);
         if !peer.backlog.is_empty() {
-            return self.wait_for_room(out, id, &msg, req, asked);
+            return self.wait_for_room(out, id, &msg, (req, asked), true);
         }
         let table = table(&self.selection, &self.far, peer);
         let mut pick = table.choose(len, at_once);
@@ -367,7 +367,7 @@ impl Endpoint {
             (pick, msg.lent, msg.presumed, asked) = (way.pick, way.lent, way.presumed(), way.asked);
         }
         if at_once && pick.proto == ProtoId::Stream {
-            return self.wait_for_room(out, id, &msg, req, asked);
+            return self.wait_for_room(out, id, &msg, (req, asked), false);
         }
         let Some(link) = &mut peer.link else { return Err(Error::BadState) };
         let mut wire = Wire { link, streams: &mut peer.streams, copies: &mut peer.copies, pool: &mut self.pool };
@@ -384,11 +384,13 @@ impl Endpoint {
                 Ok(())
             }
             Err(Refused::Corrupt) => self.not_started(out, id),
-            Err(Refused::Full | Refused::Window | Refused::Unable) => self.wait_for_room(out, id, &msg, req, asked),
+            Err(refused @ (Refused::Full | Refused::Window | Refused::Unable)) => {
+                self.wait_for_room(out, id, &msg, (req, asked), refused != Refused::Unable)
+            }
         }
     }
 
-    /// Operations that may still be posted before one is answered with [`Error::Again`], whichever peer they go to.
+    /// Operations that may still be posted before one is answered with [`Error::Again`], whichever peer they go to; longer messages than inline ones whose buffers are given back at once left aside.
     pub(crate) fn send_room(&self) -> Result<usize> {
         self.name()?;
         let room = |id| {
@@ -405,18 +407,19 @@ impl Endpoint {
         Err(gone(self.peers.get(id)).unwrap_or(Error::Corrupt))
     }
 
-    /// There is no room in the ring, or in the window for who has his buffer back then: clients that wait inside their send for it would wait for a peer that computes.
+    /// There is no room in the ring, or in the window for who has his buffer back then: clients that wait inside their send for it would wait for a peer that computes. `soon`: there may be
+    /// some in a moment.
     #[cold]
     fn wait_for_room(
         &mut self,
         out: &mut Out<'_>,
         id: PeerId,
         msg: &Message<'_>,
-        req: SendReq,
-        asked: Option<Turn>,
+        (req, asked): (SendReq, Option<Turn>),
+        soon: bool,
     ) -> Result<()> {
         let peer = self.peers.get_mut(id);
-        if peer.backlog.len() >= BACKLOG || msg.at_once && !peer.kept.takes(msg.len, self.clock.now()) {
+        if peer.backlog.len() >= BACKLOG || msg.at_once && !peer.kept.takes(msg.len, self.clock.now(), soon) {
             return Err(Error::Again);
         }
         let own = msg.at_once.then(|| peer.kept.copy(msg.iov, msg.len));

@@ -96,7 +96,7 @@ impl Endpoint {
     /// How long we may sleep now.
     pub(crate) fn patience(&self) -> Patience {
         // Whoever was told to come back may do so after a while, though nothing happens.
-        let refused = self.peers.ids().any(|id| self.peers.get(id).kept.is_full());
+        let refused = self.peers.ids().any(|id| self.peers.get(id).kept.was_refused());
         if refused || !self.poll.busy.is_empty() || !self.poll.ack_waiters.is_empty() {
             return Patience::Sending;
         }

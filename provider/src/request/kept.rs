@@ -2,11 +2,12 @@
 
 use crate::mem::user::{UserSeg, gather_into};
 use crate::types::INLINE_MAX;
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are kept for one peer in any case; and more by so many, times the root of the milliseconds since that was too little.
+/// Bytes that are kept for one peer in any case; and more by so many, times the root of the milliseconds since that was too little and nothing of it has left.
 ///
 /// A client that is told to come back must get its message away in the end, for it may be the one behind it that the receiver waits for; and one that sends more than a
 /// receiver asks for must be slowed down. So the limit grows, and ever more slowly: by some 30 MiB in a second, 250 in a minute.
@@ -41,27 +42,41 @@ impl Drop for Copied {
 pub struct Kept {
     /// All its bytes. (One endpoint counts, under its domain's lock.)
     all: Arc<AtomicUsize>,
-    /// When there were to be more than may be, in nanoseconds.
+    /// When there were to be more than may be, and nothing has left since, in nanoseconds; the bytes there were at the last look.
     full_since: Option<u64>,
+    seen: usize,
     /// How often somebody is told to come back now, and was since the last one was admitted; the bytes there were then.
     patience: u32,
     refused: u32,
     then: usize,
+    /// Somebody was told to come back since the last question.
+    was_refused: Cell<bool>,
 }
 
 impl Default for Kept {
     fn default() -> Kept {
-        Kept { all: Arc::default(), full_since: None, patience: PATIENCE, refused: 0, then: 0 }
+        Kept {
+            all: Arc::default(),
+            full_since: None,
+            seen: 0,
+            patience: PATIENCE,
+            refused: 0,
+            then: 0,
+            was_refused: Cell::new(false),
+        }
     }
 }
 
 impl Kept {
-    /// Whether a copy of so many bytes is to be kept now. `now` in nanoseconds.
-    pub fn takes(&mut self, len: usize, now: u64) -> bool {
-        if len <= INLINE_MAX {
-            return self.admits(len, now);
-        }
-        self.refused += 1;
+    /// Whether a copy of so many bytes is to be kept now. `now` in nanoseconds; `soon`: there may be room for the message itself in a moment.
+    pub fn takes(&mut self, len: usize, now: u64, soon: bool) -> bool {
+        let takes = if soon && len > INLINE_MAX { self.takes_in_time(len, now) } else { self.admits(len, now) };
+        self.was_refused.set(!takes || self.was_refused.get());
+        takes
+    }
+
+    fn takes_in_time(&mut self, len: usize, now: u64) -> bool {
+        self.refused = self.refused.saturating_add(1);
         if self.refused < self.patience || !self.admits(len, now) {
             return false;
         }
@@ -71,17 +86,20 @@ impl Kept {
         true
     }
 
-    /// Whether so many bytes more may be kept. `now` in nanoseconds.
+    /// Whether so many bytes more may be kept.
     fn admits(&mut self, len: usize, now: u64) -> bool {
-        let all = self.bytes().saturating_add(len);
-        if all <= KEPT / 2 {
+        let before = self.bytes();
+        let all = before.saturating_add(len);
+        if all <= KEPT || before < self.seen {
             self.full_since = None;
         }
-        if all <= KEPT {
-            return true;
-        }
-        let ms = now.saturating_sub(*self.full_since.get_or_insert(now)) / 1_000_000;
-        all - KEPT <= MORE.saturating_mul(ms.isqrt() as usize)
+        let ms = match all <= KEPT {
+            true => 0,
+            false => now.saturating_sub(*self.full_since.get_or_insert(now)) / 1_000_000,
+        };
+        let admits = all <= KEPT || all - KEPT <= MORE.saturating_mul(ms.isqrt() as usize);
+        self.seen = if admits { all } else { before };
+        admits
     }
 
     /// Keeps the first `len` bytes of a message.
@@ -101,9 +119,14 @@ impl Kept {
         self.bytes() == 0
     }
 
-    /// Whether somebody was told to come back, and there is not much less since.
+    /// Whether there is so much that it is not certain when more may be kept.
     pub fn is_full(&self) -> bool {
-        self.full_since.is_some() && self.bytes() > KEPT / 2
+        self.bytes() >= KEPT
+    }
+
+    /// Whether somebody was told to come back since this was asked last.
+    pub fn was_refused(&self) -> bool {
+        self.was_refused.replace(false)
     }
 }
 
@@ -131,11 +154,11 @@ mod tests {
         assert!(free.iter().all(|ms| *ms == 0));
         assert_eq!(slow[..4], [1, 3, 5, 7], "so many milliseconds squared, less those before");
         assert!(slow.is_sorted() && kept.is_full());
-        // What has left makes room; and once there is much of that the next time begins anew.
+        // As soon as something has left, nothing is owed to who waits.
+        all.pop();
+        assert!(!kept.admits(MORE, now) && !kept.admits(MORE, now + 99_000_000) && kept.admits(MORE, now + 100_000_000));
         all.truncate(KEPT / MORE - 1);
-        assert!(kept.admits(MORE, now) && kept.is_full() && kept.admits(2 * MORE, now));
-        all.truncate(KEPT / MORE / 2 - 1);
-        assert!(kept.admits(MORE, now) && !kept.is_full() && !kept.admits(KEPT, now));
+        assert!(!kept.is_full() && kept.admits(MORE, now) && !kept.admits(2 * MORE, now));
         assert!(all.iter().all(|copy| copy.len() == MORE && copy.iter().all(|byte| *byte == 7)));
         drop(all);
         assert!(kept.is_empty());
@@ -148,13 +171,16 @@ mod tests {
         let iov = [of_slice(&mut buf)];
         let mut all = Vec::new();
         let tries = |kept: &mut Kept, all: &mut Vec<Copied>| {
-            let tries = (1..).find(|_| kept.takes(1000, 0)).expect("it is taken");
+            let tries = (1..).find(|_| kept.takes(1000, 0, true)).expect("it is taken");
             all.push(kept.copy(&iov, 1000));
             tries
         };
         // Nothing leaves.
         assert_eq!([(); 9].map(|()| tries(&mut kept, &mut all)), [64, 32, 16, 8, 4, 2, 1, 1, 1]);
-        assert!(kept.takes(INLINE_MAX, 0) && kept.takes(0, 0), "what is short is copied at once");
+        assert!(kept.was_refused() && !kept.was_refused());
+        assert!(kept.takes(INLINE_MAX, 0, true) && kept.takes(0, 0, true), "what is short is copied at once");
+        assert!(kept.takes(1000, 0, false), "and what will have no room");
+        assert!(!kept.was_refused());
         // Something has left: one is taken at once still.
         all.truncate(5);
         assert_eq!([(); 4].map(|()| tries(&mut kept, &mut all)), [1, 64, 32, 16]);

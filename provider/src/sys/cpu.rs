@@ -67,6 +67,13 @@ pub fn yield_core() {
     rustix::thread::sched_yield();
 }
 
+/// Between two turns of a wait that may be long, of which `turns` counts how many there were: others have this core, in the end for a while.
+pub fn wait_a_little(turns: &mut u32) {
+    const SHORT: u32 = 1000;
+    *turns = turns.saturating_add(1);
+    if *turns < SHORT { yield_core() } else { std::thread::sleep(std::time::Duration::from_micros(200)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
