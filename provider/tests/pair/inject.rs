@@ -2,7 +2,10 @@
 
 use crate::common::{Deadline, Msg, Node, Want, attr, closing_in, pattern, process, push, run, watchdog};
 use crate::{memory, ok, pair, settle};
+use rustmx::sys::clock::Clock;
 use rustmx::{Config, Error, INJECT_MAX, INLINE_MAX, OpFlags};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn inject_takes_the_bytes_at_once_and_has_a_limit() {
@@ -40,7 +43,13 @@ fn a_flood_that_nobody_receives_is_slowed_down_and_gets_through() {
         const LEN: usize = INJECT_MAX;
         for (ring_size, tcp_ring_size) in [(256 << 10, 128 << 10), (20 << 10, 16 << 10)] {
             let config = Config { ring_size, tcp_ring_size, ..Config::default() };
-            let (mut a, mut b) = (Node::with(config.clone(), attr()), Node::with(config, attr()));
+            // A's microseconds are its turns: how soon more may be kept is a matter of time.
+            let now = Arc::new(AtomicU64::new(1));
+            let (mut a, mut b) = (Node::open(config.clone(), attr(), Clock::Manual(now.clone())), Node::with(config, attr()));
+            let turn = |a: &mut Node| {
+                now.fetch_add(1000, Ordering::Relaxed);
+                assert!(a.poll().is_empty());
+            };
             let to_b = a.knows(&b);
             let before = memory::in_use();
             let (mut buf, mut held_back_at) = (Vec::new(), None);
@@ -50,10 +59,12 @@ fn a_flood_that_nobody_receives_is_slowed_down_and_gets_through() {
                 let mut refused = 0;
                 while a.send(Msg::new(to_b, 5).data(i as u64).inject(), &mut buf) == Err(Error::Again) {
                     refused += 1;
-                    assert!(a.poll().is_empty() && b.poll().is_empty());
+                    turn(&mut a);
+                    assert!(b.poll().is_empty());
                     until.check(|| format!("message {i} is not taken: {:?}", a.stats()));
                 }
                 buf.fill(0x55);
+                turn(&mut a);
                 b.quiet(1);
                 if refused > 100 {
                     held_back_at.get_or_insert(memory::in_use() - before);
@@ -64,9 +75,14 @@ fn a_flood_that_nobody_receives_is_slowed_down_and_gets_through() {
             assert!(at > 16 << 20 && at < 20 << 20, "held back at {at} bytes");
             let (mut out, mut into) = (pattern(LEN, 777), vec![0u8; LEN]);
             b.recv(Want::tag(6), &mut into).expect("recv");
-            let (_, mut got) = push(&mut a, &mut b, Msg::new(to_b, 6).inject(), &mut out);
+            let mut got = Vec::new();
+            while a.send(Msg::new(to_b, 6).inject(), &mut out) == Err(Error::Again) {
+                turn(&mut a);
+                got.extend(b.poll());
+                until.check(|| "the wanted message is not taken".into());
+            }
             while got.is_empty() {
-                a.quiet(1);
+                turn(&mut a);
                 got = b.poll();
                 until.check(|| "the wanted message does not get past".into());
             }
@@ -75,7 +91,7 @@ fn a_flood_that_nobody_receives_is_slowed_down_and_gets_through() {
                 b.recv(Want::any(), &mut into).expect("recv");
                 let mut got = b.poll();
                 while got.is_empty() {
-                    a.quiet(1);
+                    turn(&mut a);
                     got = b.poll();
                     until.check(|| format!("message {i} does not come"));
                 }
@@ -86,6 +102,7 @@ fn a_flood_that_nobody_receives_is_slowed_down_and_gets_through() {
             assert!(left < 4 << 20, "{left} bytes are left");
             for _ in 0..1000 {
                 push(&mut a, &mut b, Msg::new(to_b, 5).inject(), &mut buf);
+                turn(&mut a);
             }
         }
     });
