@@ -1,9 +1,9 @@
 //! A sender that is gone before its messages are looked at.
 
-use crate::common::process::{hear, say};
+use crate::common::process::{Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, attr, closing_in, not_by_network, pattern, watchdog};
 use crate::{ok, peer, start};
-use rustmx::{Error, INJECT_MAX};
+use rustmx::{Addr, Error, INJECT_MAX};
 use std::time::{Duration, Instant};
 
 const PARTING: [usize; 5] = [0, 40, 232, 4000, 4096];
@@ -77,6 +77,18 @@ pub fn injector(name: &str, how: &str) {
     say("closed");
 }
 
+/// The address of an [`injector`], once it has sent all.
+fn injected_by(other: &mut Copy, b: &mut Node) -> Addr {
+    let until = Deadline::new(20);
+    loop {
+        assert!(b.poll().is_empty());
+        if let Some(name) = other.heard() {
+            return peer(b, &name);
+        }
+        until.check(|| "nothing is sent".into());
+    }
+}
+
 /// Who was told that his message is sent may close. If the time for that is set he is held to it; else all of it is received first, though that takes longer than is waited for other things.
 #[test]
 fn what_was_taken_outlives_the_time_for_closing() {
@@ -85,14 +97,7 @@ fn what_was_taken_outlives_the_time_for_closing() {
         let mut b = Node::new();
         let mut other = start(&format!("injector {} {how}", b.name()));
         let until = Deadline::new(20);
-        let name = loop {
-            assert!(b.poll().is_empty());
-            if let Some(name) = other.heard() {
-                break name;
-            }
-            until.check(|| "nothing is sent".into());
-        };
-        let from = peer(&b, &name);
+        let from = injected_by(&mut other, &mut b);
         let began = Instant::now();
         while how == "said" && other.heard().is_none() || how != "said" && began.elapsed() < Duration::from_millis(700) {
             assert!(b.poll().is_empty());
@@ -126,15 +131,7 @@ fn two_that_close_do_not_wait_for_each_other() {
     let _dog = watchdog("both_close", 60);
     let mut b = Node::with(closing_in(100, false), attr());
     let mut other = start(&format!("injector {} unsaid", b.name()));
-    let until = Deadline::new(20);
-    let name = loop {
-        assert!(b.poll().is_empty());
-        if let Some(name) = other.heard() {
-            break name;
-        }
-        until.check(|| "nothing is sent".into());
-    };
-    let to = peer(&b, &name);
+    let to = injected_by(&mut other, &mut b);
     for i in 0..TAKEN {
         while b.send(Msg::new(to, i as u64).inject(), &mut pattern(INJECT_MAX, i)) == Err(Error::Again) {
             b.quiet(1);
