@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const KEPT: usize = 16 << 20;
 const MORE: usize = 1 << 20;
 
-/// How often a client is told to come back before a copy is made. Mostly there is room soon, and a copy would be one more for nothing: windows of 64 messages of 8 KiB to another host took a quarter longer. Where nothing of
+/// How often a client is told to come back before a copy is made. Mostly there is room soon, and a copy would be one more for nothing: windows of 64 messages of 8 KiB by TCP lost a quarter of their speed. Where nothing of
 /// what is kept leaves meanwhile (the receiver computes), half as often each time.
 const PATIENCE: u32 = 64;
 
