@@ -1,9 +1,10 @@
 //! A sender that is gone before its messages are looked at.
 
 use crate::common::process::{Copy, hear, say};
-use crate::common::{Deadline, Msg, Node, Want, attr, closing_in, not_by_network, pattern, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, attr, by_network, closing_in, not_by_network, pattern, seg, watchdog};
 use crate::{ok, peer, start};
-use rustmx::{Addr, Error, INJECT_MAX};
+use rustmx::{Addr, AddressVector, Domain, Error, INJECT_MAX, Log, Name, OpFlags, SendArgs, UserCtx};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PARTING: [usize; 5] = [0, 40, 232, 4000, 4096];
@@ -139,5 +140,38 @@ fn two_that_close_do_not_wait_for_each_other() {
     }
     assert_eq!(other.heard(), None, "it has closed");
     drop(b);
+    assert!(other.ended().success());
+}
+
+/// The same of one whose messages wait in a shared receive context.
+#[test]
+fn nor_does_a_member_of_a_context() {
+    let _dog = watchdog("member_closes", 60);
+    let mut domain = Domain::new(Arc::new(by_network(closing_in(100, false))), Log::silent());
+    let (srx, cq, av) = (domain.srx_open(OpFlags::COMPLETION, false), domain.cq_open(), Arc::new(AddressVector::new()));
+    let ep = domain.ep_open(attr()).expect("endpoint");
+    domain.ep_bind_av(ep, av.clone()).expect("av");
+    domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+    domain.ep_bind_srx(ep, srx).expect("context");
+    domain.ep_enable(ep).expect("enable");
+    let mut other = start(&format!("injector {} unsaid", domain.ep_name(ep).expect("name")));
+    let until = Deadline::new(20);
+    let to = loop {
+        domain.progress();
+        if let Some(name) = other.heard() {
+            break av.insert(&name.parse::<Name>().expect("a name"));
+        }
+        until.check(|| "nothing is sent".into());
+    };
+    let mut buf = pattern(INJECT_MAX, 1);
+    let iov = [seg(&mut buf)];
+    for tag in 0..TAKEN as u64 {
+        let args = SendArgs { to, tagged: true, tag, data: None, iov: &iov, ctx: UserCtx(0), flags: None, inject: true };
+        while domain.send(ep, &args) == Err(Error::Again) {
+            domain.progress();
+        }
+    }
+    assert_eq!(other.heard(), None, "it has closed");
+    domain.ep_close(ep).expect("closed");
     assert!(other.ended().success());
 }
