@@ -46,6 +46,7 @@ fn role() {
     match words[..] {
         ["sender", name, how] => parting::sender(name, how),
         ["injector", name, how] => parting::injector(name, how),
+        ["member", name] => parting::member(name),
         ["traffic", name] => kill::traffic(name),
         ["flooder", name] => flood::flooder(name),
         ["steady", name] => bystander::steady(name),

@@ -3,7 +3,7 @@
 use crate::common::process::{Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, attr, by_network, closing_in, not_by_network, pattern, seg, watchdog};
 use crate::{ok, peer, start};
-use rustmx::{Addr, AddressVector, Domain, Error, INJECT_MAX, Log, Name, OpFlags, SendArgs, UserCtx};
+use rustmx::{Addr, AddressVector, Domain, EpId, Error, INJECT_MAX, Log, Name, OpFlags, SendArgs, UserCtx};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -143,35 +143,66 @@ fn two_that_close_do_not_wait_for_each_other() {
     assert!(other.ended().success());
 }
 
-/// The same of one whose messages wait in a shared receive context.
+/// An endpoint whose messages wait in a shared receive context.
+struct Member {
+    domain: Domain,
+    ep: EpId,
+    av: Arc<AddressVector>,
+}
+
+impl Member {
+    fn new() -> Member {
+        let mut domain = Domain::new(Arc::new(by_network(closing_in(100, false))), Log::silent());
+        let (srx, cq, av) = (domain.srx_open(OpFlags::COMPLETION, false), domain.cq_open(), Arc::new(AddressVector::new()));
+        let ep = domain.ep_open(attr()).expect("endpoint");
+        domain.ep_bind_av(ep, av.clone()).expect("av");
+        domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+        domain.ep_bind_srx(ep, srx).expect("context");
+        domain.ep_enable(ep).expect("enable");
+        Member { domain, ep, av }
+    }
+
+    fn name(&self) -> Name {
+        self.domain.ep_name(self.ep).expect("name")
+    }
+
+    /// As the [`injector`] does.
+    fn inject(&mut self, name: &str) {
+        let to = self.av.insert(&name.parse::<Name>().expect("a name"));
+        let mut buf = pattern(INJECT_MAX, 1);
+        let iov = [seg(&mut buf)];
+        for tag in 0..TAKEN as u64 {
+            let args = SendArgs { to, tagged: true, tag, data: None, iov: &iov, ctx: UserCtx(0), flags: None, inject: true };
+            while self.domain.send(self.ep, &args) == Err(Error::Again) {
+                self.domain.progress();
+            }
+        }
+    }
+}
+
+/// An [`injector`] that is a member of a context.
+pub fn member(name: &str) {
+    let mut member = Member::new();
+    member.inject(name);
+    say(&member.name().to_string());
+    drop(member);
+}
+
+/// The same of two whose messages wait in shared receive contexts.
 #[test]
-fn nor_does_a_member_of_a_context() {
-    let _dog = watchdog("member_closes", 60);
-    let mut domain = Domain::new(Arc::new(by_network(closing_in(100, false))), Log::silent());
-    let (srx, cq, av) = (domain.srx_open(OpFlags::COMPLETION, false), domain.cq_open(), Arc::new(AddressVector::new()));
-    let ep = domain.ep_open(attr()).expect("endpoint");
-    domain.ep_bind_av(ep, av.clone()).expect("av");
-    domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
-    domain.ep_bind_srx(ep, srx).expect("context");
-    domain.ep_enable(ep).expect("enable");
-    let mut other = start(&format!("injector {} unsaid", domain.ep_name(ep).expect("name")));
+fn nor_do_members_of_contexts() {
+    let _dog = watchdog("members_close", 60);
+    let mut member = Member::new();
+    let mut other = start(&format!("member {}", member.name()));
     let until = Deadline::new(20);
-    let to = loop {
-        domain.progress();
+    let name = loop {
+        member.domain.progress();
         if let Some(name) = other.heard() {
-            break av.insert(&name.parse::<Name>().expect("a name"));
+            break name;
         }
         until.check(|| "nothing is sent".into());
     };
-    let mut buf = pattern(INJECT_MAX, 1);
-    let iov = [seg(&mut buf)];
-    for tag in 0..TAKEN as u64 {
-        let args = SendArgs { to, tagged: true, tag, data: None, iov: &iov, ctx: UserCtx(0), flags: None, inject: true };
-        while domain.send(ep, &args) == Err(Error::Again) {
-            domain.progress();
-        }
-    }
-    assert_eq!(other.heard(), None, "it has closed");
-    domain.ep_close(ep).expect("closed");
+    member.inject(&name);
+    drop(member);
     assert!(other.ended().success());
 }
