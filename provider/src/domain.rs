@@ -296,8 +296,8 @@ impl Domain {
         Ok(self.eps.get(ep.0).ok_or(Error::Invalid)?.stats())
     }
 
-    /// A turn before an endpoint is [closed](Self::ep_close): whether to come back for another one, since receivers still live of what clients take for sent. To close waits for them, too, and keeps
-    /// the domain to itself.
+    /// A turn before an endpoint is [closed](Self::ep_close): whether to come back for another one, since receivers still live of what clients take for sent. [`ep_close`](Self::ep_close) waits for them, too, but
+    /// whoever calls it keeps the domain to himself meanwhile.
     pub fn ep_lingers(&mut self, ep: EpId) -> bool {
         let lingers = !self.owner.is_elsewhere() && self.with_books(ep.0, |closing, out| closing.lingers(out)) == Some(true);
         if lingers {
