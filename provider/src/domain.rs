@@ -146,6 +146,7 @@ impl Domain {
         if self.owner.is_elsewhere() {
             return Attended::Over;
         }
+        let kept = self.eps.iter().any(|(_, ep)| ep.keeps_back());
         // Who sleeps is woken by whatever there is to do.
         let work = if self.bed.is_empty() {
             self.around.absence.turned();
@@ -155,6 +156,7 @@ impl Domain {
             0
         };
         match self.eps.iter().any(|(_, ep)| ep.keeps_back()) {
+            false if !kept => Attended::Idle,
             false => Attended::Settled,
             true if work > 0 => Attended::GoesOn,
             true => Attended::Waits,

@@ -139,6 +139,8 @@ struct Poll {
     pauses: bool,
     /// When the clock was read last, and the tick at which it will be read again.
     looked_at: u64,
+    /// What was noted up to then.
+    notes: u64,
     /// A time after which all hot rings were seen empty: what is in one was written since. 0: none is known.
     empty_at: u64,
     clock_at: u64,

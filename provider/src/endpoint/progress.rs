@@ -6,6 +6,7 @@ use super::{Endpoint, Out, Poll, Watch};
 use crate::error::Error;
 use crate::mem::atomic::Ordering;
 use crate::shm::bell::SLOTS;
+use crate::sys::absence::AWAY;
 use crate::sys::{host, shortage};
 use crate::transport::Event;
 use crate::types::PeerId;
@@ -302,6 +303,10 @@ impl Endpoint {
     #[inline(never)]
     fn look_at_clock(&mut self, out: &mut Out<'_>, empty: bool) -> usize {
         let now = self.clock.now();
+        let (notes, turned_at) = (self.absence.notes(), self.poll.looked_at);
+        if notes != std::mem::replace(&mut self.poll.notes, notes) && now.saturating_sub(turned_at) > AWAY {
+            self.absence.was_away();
+        }
         self.poll.read_clock(now, empty);
         if now < self.poll.sockets_at {
             return 0;

@@ -4,9 +4,13 @@
 //! process manager, an hour of arithmetic. Its bytes may still be here: put off to the next turn, so that they leave with others; behind a call that the
 //! peer has not answered; or behind a socket without room. An MPI that stands in such a wait while its peer stands in a receive would stand for ever.
 //!
-//! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks each [`TICK`] whether there was a turn meanwhile. If
+//! So whoever keeps something back *notes* it, and a thread that was begun by the first note looks now and then whether there was a turn meanwhile. If
 //! there was none, nobody is there, and it takes one itself, under the domain's lock like everybody else. Who calls has turns, and is
 //! only asked, [`DROWSY`] looks after his last note, whether all is settled; then the thread sleeps until the next note. Who keeps nothing back does not wake it.
+//!
+//! *Who has always been there is looked after seldom.* A look takes a core that mostly is the program's own away from it, for 30 µs on a virtual machine
+//! (the timer, two switches, caches): each millisecond that is a twentieth of all that two ranks send each other. So the looks are further apart the longer everybody was there, up to
+//! [`RARE`] ticks, and close together once somebody was not while something of his was here ([`Pace`]). Who is away for less than it takes such looks to notice tells of that himself when he is back.
 //!
 //! *Who does not get a core is not absent*: ranks that outnumber their cores many times all seem to be, all the time, and looking after each of them takes the
 //! cores away from them. So while the thread that notes waits for a core more than it runs, the looks are further apart, up to [`CROWDED`] ticks.
@@ -26,11 +30,18 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::Duration;
 
-/// Between looks. What was put off leaves after two, if nothing else waits for longer. To wake for a look takes some microseconds of a core, and happens only
-/// while things are put off.
+/// Between looks at somebody who has been away. What was put off leaves after two, if nothing else waits for longer.
 const TICK: Duration = Duration::from_millis(1);
-/// Looks without a note after which nobody looks until the next one.
-const DROWSY: u32 = 200;
+/// Nanoseconds without a turn after which a program was away.
+pub const AWAY: u64 = TICK.as_nanos() as u64;
+/// Most ticks between looks at somebody who was always there: what he leaves behind the first time that he goes leaves after as many, or twice as many.
+const RARE: u32 = 8;
+/// Looks in a row that found somebody there, before they are twice as far apart: while he has never been away, and since. (Who is there for a tenth of a second, or for half of one, and then goes, waits
+/// a twentieth of that longer than he would have.)
+const TRUSTED: u32 = 8;
+const PROVED: u32 = 64;
+/// Looks without a note after which it is asked whether all is settled; then nobody looks until the next one.
+const DROWSY: u32 = 4;
 /// What turns do not help is looked at more and more seldom, until something else is noted: most ticks between two of these.
 const LONGEST: u32 = 64;
 /// Most ticks between looks while cores are scarce. 64 ranks on two cores wait for 32 slices of theirs.
@@ -41,7 +52,9 @@ const CENSUS: u32 = 16;
 /// What a turn for somebody who is not there found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attended {
-    /// Nothing is kept back any more.
+    /// Nothing was kept back.
+    Idle,
+    /// Nothing is any more.
     Settled,
     /// Something is, and something was done.
     GoesOn,
@@ -63,6 +76,8 @@ pub struct Absence {
     /// The thread that noted something while nobody looked; its number, or 0.
     noter: AtomicI32,
     turn: OnceLock<Turn>,
+    /// Somebody was away since the last look, and is back.
+    was_away: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -75,6 +90,7 @@ impl Default for Absence {
             watcher: OnceLock::new(),
             noter: AtomicI32::new(0),
             turn: OnceLock::new(),
+            was_away: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -101,6 +117,18 @@ impl Absence {
             // N2
             self.call();
         }
+    }
+
+    /// How often something was noted.
+    #[inline]
+    pub fn notes(&self) -> u64 {
+        self.notes.load(Ordering::Relaxed)
+    }
+
+    /// Something was noted, and then there was no turn for [`AWAY`].
+    #[cold]
+    pub fn was_away(&self) {
+        self.was_away.store(true, Ordering::Relaxed);
     }
 
     #[cold]
@@ -132,35 +160,29 @@ impl Absence {
     fn watch(&self) {
         let Some(turn) = self.turn.get() else { return };
         let _ = self.watcher.set(std::thread::current());
-        let (mut turns, mut noted, mut settled, mut idle, mut pause) = (0, 0, 0, 0, 1);
-        let mut crowd = Crowd::default();
+        let (mut crowd, mut looks) = (Crowd::default(), Looks::default());
         while !self.is_over.load(Ordering::SeqCst) {
-            match pause {
-                1 => park_timeout(TICK * crowd.ticks),
-                _ => self.doze(noted, TICK * pause.max(crowd.ticks)),
+            if looks.are_over() {
+                self.sleep(looks.noted);
+                (looks.idle, looks.pause, crowd) = (0, 1, Crowd::default());
             }
-            let (now, notes) = (self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
-            idle = if notes == noted { idle + 1 } else { 0 };
-            if notes == settled && idle >= DROWSY {
-                self.sleep(notes);
-                (idle, pause, crowd) = (0, 1, Crowd::default());
+            let apart = TICK * looks.apart().max(crowd.ticks);
+            match looks.pause {
+                1 => park_timeout(apart),
+                _ => self.doze(looks.noted, apart),
             }
-            // Who polls is asked now and then whether he has settled what he noted: then nobody looks after him any more.
-            let away = now == turns && notes == noted || idle > 0 && idle.is_multiple_of(DROWSY);
             crowd.look(self.noter.load(Ordering::SeqCst));
-            if notes == settled || !away {
-                (turns, noted, pause) = (now, notes, 1);
+            if self.was_away.swap(false, Ordering::Relaxed) {
+                looks.pace = Pace::AWAY;
+            }
+            if !looks.look(self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst)) {
                 continue;
             }
-            match turn() {
-                Attended::Settled => (settled, pause) = (notes, 1),
-                Attended::GoesOn => pause = 1,
-                Attended::Waits => pause = (pause * 2).min(LONGEST),
-                Attended::Over => return,
+            let found = turn();
+            if found == Attended::Over {
+                return;
             }
-            // That was ours, and what it kept back again is no news.
-            turns = self.turns.load(Ordering::Relaxed);
-            noted = self.notes.load(Ordering::SeqCst);
+            looks.found(found, self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
         }
     }
 
@@ -181,6 +203,97 @@ impl Absence {
             park();
         }
         self.unwatched.store(false, Ordering::SeqCst);
+    }
+}
+
+/// What looks have seen, and when the next one is.
+struct Looks {
+    /// At the last one.
+    turns: u64,
+    noted: u64,
+    /// Notes of which nothing is left.
+    settled: u64,
+    /// Looks without a further note.
+    idle: u32,
+    /// Ticks to the next one because turns did not help; 1: they did.
+    pause: u32,
+    pace: Pace,
+    /// The last one found nobody.
+    away: bool,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks { turns: 0, noted: 0, settled: 0, idle: 0, pause: 1, pace: Pace::default(), away: false }
+    }
+}
+
+impl Looks {
+    /// No further one before the next note.
+    fn are_over(&self) -> bool {
+        self.noted == self.settled && self.idle >= DROWSY
+    }
+
+    /// Ticks to the next one.
+    fn apart(&self) -> u32 {
+        self.pause.max(self.pace.ticks)
+    }
+
+    /// There were so many turns and notes. Whether one is to be taken, since nobody is there, or to ask who polls whether he has settled what he noted: then nobody looks after him any more.
+    fn look(&mut self, turns: u64, notes: u64) -> bool {
+        self.idle = if notes == self.noted { self.idle + 1 } else { 0 };
+        self.away = turns == self.turns && notes == self.noted;
+        if !self.away {
+            self.pace.there();
+        }
+        let asks = self.idle > 0 && self.idle.is_multiple_of(DROWSY);
+        let takes = notes != self.settled && (self.away || asks);
+        if !takes {
+            self.pause = 1;
+        }
+        (self.turns, self.noted) = (turns, notes);
+        takes
+    }
+
+    /// What that turn found, and how many turns and notes there are now: that was ours, and what it kept back again is no news.
+    fn found(&mut self, found: Attended, turns: u64, notes: u64) {
+        if self.away && found != Attended::Idle {
+            self.pace = Pace::AWAY;
+        }
+        match found {
+            Attended::Idle | Attended::Settled => (self.settled, self.pause) = (self.noted, 1),
+            Attended::GoesOn => self.pause = 1,
+            Attended::Waits => self.pause = (self.pause * 2).min(LONGEST),
+            Attended::Over => {}
+        }
+        (self.turns, self.noted) = (turns, notes);
+    }
+}
+
+/// How far looks are apart, by whether those that are looked after were there.
+struct Pace {
+    ticks: u32,
+    /// Looks in a row that found somebody, at this pace, and how many it takes.
+    found: u32,
+    needed: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { ticks: 1, found: 0, needed: TRUSTED }
+    }
+}
+
+impl Pace {
+    /// Somebody was not there, and something of his was here.
+    const AWAY: Pace = Pace { ticks: 1, found: 0, needed: PROVED };
+
+    /// A look found somebody.
+    fn there(&mut self) {
+        self.found += 1;
+        if self.found == self.needed {
+            (self.found, self.ticks) = (0, (self.ticks * 2).min(RARE));
+        }
     }
 }
 
@@ -290,6 +403,69 @@ mod tests {
         absence.end();
     }
 
+    /// A program that takes a turn and notes something each tick while it is `there`, until the tick in which what it left is attended to. That one, and how many looks there were.
+    fn attend(looks: &mut Looks, mut now: u64, there: u64) -> (u64, u64) {
+        let (began, mut count, mut ours) = (now, 0, 0);
+        while !looks.are_over() && count < 1_000_000 {
+            now += u64::from(looks.apart());
+            count += 1;
+            let done = (now - began).min(there);
+            if !looks.look(began + done + ours, began + done) {
+                continue;
+            }
+            ours += 1;
+            let left = done == there;
+            looks.found(if left { Attended::Settled } else { Attended::Idle }, began + done + ours, began + done);
+            if left {
+                break;
+            }
+        }
+        (now, count)
+    }
+
+    #[test]
+    fn who_is_always_there_is_looked_at_seldom() {
+        let (_, count) = attend(&mut Looks::default(), 0, 100_000);
+        let least = 100_000 / u64::from(RARE);
+        assert!((least..least + 40).contains(&count), "{count} looks");
+    }
+
+    #[test]
+    fn what_is_left_behind_waits_the_longer_the_longer_somebody_was_there() {
+        for there in [1, 5, 20, 50, 200, 1000, 100_000] {
+            let (first, _) = attend(&mut Looks::default(), 0, there);
+            assert!(first - there <= 2 * u64::from(RARE), "{} ticks after {there}", first - there);
+            // Who has been away is looked after well for a while.
+            let mut looks = Looks { pace: Pace::AWAY, ..Looks::default() };
+            let (again, _) = attend(&mut looks, 0, there);
+            let late = (again - there).saturating_sub(2);
+            assert!(late <= there / 20, "{late} ticks more after {there}");
+            assert_eq!(looks.apart(), 1, "{there}");
+        }
+    }
+
+    #[test]
+    fn who_polls_and_has_settled_is_left_alone_soon() {
+        let (mut looks, mut turns, mut count) = (Looks::default(), 0, 0);
+        looks.look(1, 1);
+        while !looks.are_over() {
+            (turns, count) = (turns + 100, count + 1);
+            if looks.look(turns, 1) {
+                looks.found(Attended::Idle, turns + 1, 1);
+            }
+        }
+        assert_eq!((count, looks.apart()), (DROWSY, 1), "it was no proof that he goes away");
+        // What a turn does not help is asked after all the time, more and more seldom.
+        let asked = (0..1000).filter(|i| {
+            let takes = looks.look(turns + i, 2);
+            if takes {
+                looks.found(Attended::Waits, turns + i, 2);
+            }
+            takes
+        });
+        assert_eq!(asked.count() as u32, 1000 / DROWSY - 1);
+    }
+
     #[test]
     fn looks_are_further_apart_while_cores_are_scarce() {
         let scarce: Vec<_> = std::iter::successors(Some(1), |&ticks| Some(paced(ticks, Some(true)))).take(8).collect();
@@ -330,6 +506,16 @@ mod tests {
             absence.unwatched.load(SeqCst)
         });
         absence.end();
+    }
+
+    #[test]
+    fn who_was_away_and_tells_it_is_looked_at_soon() {
+        let (absence, _) = attended(&[Attended::Settled]);
+        absence.was_away();
+        absence.note();
+        wait_for(|| !absence.was_away.load(SeqCst));
+        absence.end();
+        assert_eq!(Pace::AWAY.ticks, 1);
     }
 
     #[test]

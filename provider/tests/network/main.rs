@@ -11,6 +11,7 @@
 //! | `breaks.rs` | the first connection of a pair breaks under all that waits (`waits.rs`) |
 //! | `in_step.rs` | many that call one listener: not at the same moments |
 //! | `lanes.rs` | long messages by several connections, and who lies there |
+//! | `away.rs` | programs that leave something behind and do not call for a moment |
 //! | `flow.rs` | tiny socket buffers, much both ways, a reader that sleeps |
 //! | `guesses.rs` | bytes that were guessed to belong elsewhere, by hand |
 //! | `zerocopy.rs` | long messages that the kernel does not copy: their memory changes as soon as it may |
@@ -33,6 +34,7 @@
 //! What endpoints do for each other whatever the way is in the other test programs, which `RUSTMX_TEST_NETWORK=1` sends over the network.
 
 mod addresses;
+mod away;
 mod breaks;
 #[path = "../common/mod.rs"]
 mod common;

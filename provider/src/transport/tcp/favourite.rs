@@ -7,9 +7,11 @@
 use super::connection::Connection;
 use std::sync::Arc;
 
-/// How often one alone must have spoken before he is read without asking, and how often all are asked then.
+/// How often one alone must have spoken before he is read without asking, and how often all are asked then: turns, and those at most if he has something
+/// in each (what he said is not to wait for the others, who mostly say nothing).
 const SURE: u32 = 32;
 const ASK_EVERY: u32 = 16;
+const ASK_AT_LAST: u32 = 2 * ASK_EVERY;
 /// How many short ones a turn that brings a message of more than a segment makes up for, and to be less sure than that is not enough for a favourite.
 const LONG: u32 = 8;
 const UNSURE: u32 = SURE / 2;
@@ -20,7 +22,7 @@ pub(super) struct Favourite {
     /// By his slot, and how often nobody else did, but for long ones; [`SURE`] at most.
     speaker: u32,
     streak: u32,
-    /// Counts turns.
+    /// Since all were asked.
     turns: u32,
     /// Not watched any more.
     is: Option<Arc<Connection>>,
@@ -40,10 +42,15 @@ impl Favourite {
         self.is = Some(connection);
     }
 
-    /// Whether the others are to be asked for in this turn, too.
-    pub fn asks(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        self.turns.is_multiple_of(ASK_EVERY)
+    /// Whether the others are to be asked for in this turn, too; `heard`: he said something in it.
+    #[inline]
+    pub fn asks(&mut self, heard: bool) -> bool {
+        self.turns += 1;
+        let asks = self.turns >= if heard { ASK_AT_LAST } else { ASK_EVERY };
+        if asks {
+            self.turns = 0;
+        }
+        asks
     }
 
     /// These were found by asking. The one who may be the favourite by that, by his slot.
@@ -138,7 +145,14 @@ mod tests {
         assert_eq!(ready(&connection), [3], "what came meanwhile is seen");
         // Two at a time are no favourite, however often.
         assert!((0..100).all(|i| favourite.found(&[3, 9][..1 + i % 2]).is_none()));
-        assert_eq!((0..2 * ASK_EVERY).filter(|_| favourite.asks()).count(), 2);
+        assert_eq!((0..2 * ASK_EVERY).filter(|_| favourite.asks(false)).count(), 2);
+        assert_eq!(
+            (0..2 * ASK_AT_LAST).filter(|_| favourite.asks(true)).count(),
+            2,
+            "who always speaks does not keep others from it"
+        );
+        // The first silent turn is soon enough.
+        assert!(!(1..ASK_EVERY + 3).any(|_| favourite.asks(true)) && favourite.asks(false));
     }
 
     #[test]

@@ -357,7 +357,7 @@ impl Tcp {
                 work = 1;
                 self.favourite.heard(read.long);
             }
-            if !self.favourite.asks() {
+            if !self.favourite.asks(read.any) {
                 return work;
             }
         }
