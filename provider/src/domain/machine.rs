@@ -216,6 +216,25 @@ fn own_address(ip: IpAddr) -> bool {
     ip.is_unspecified() || ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
+impl Doors {
+    /// Those that call from other hosts and those that have called; whether the pollers of these have something: `network`, `strangers`.
+    fn serve(&mut self, [network, strangers]: [bool; 2], now: u64, events: &mut Vec<Event>) {
+        if let Some(tcp) = &mut self.tcp {
+            if network {
+                tcp.look(now, events);
+            }
+            tcp.hear_strangers(now, strangers, events);
+            tcp.look_after(now, events);
+            // Who watched may have closed.
+            tcp.watch_strangers(|fd| self.local.watch(Other::Strangers, fd));
+            if !self.nested && !tcp.has_connections() {
+                // No turns are taken any more, and somebody may call.
+                self.nested = self.local.watch(Other::Network, tcp.as_fd()).is_ok();
+            }
+        }
+    }
+}
+
 impl Door for Doors {
     fn place(&self) -> Option<&Place> {
         self.place.as_ref()
@@ -249,21 +268,14 @@ impl Door for Doors {
         }
     }
 
-    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
-        let [network, strangers] = self.local.poll(now, events);
-        if let Some(tcp) = &mut self.tcp {
-            if network {
-                tcp.look(now, events);
-            }
-            tcp.hear_strangers(now, strangers, events);
-            tcp.look_after(now, events);
-            // Who watched may have closed.
-            tcp.watch_strangers(|fd| self.local.watch(Other::Strangers, fd));
-            if !self.nested && !tcp.has_connections() {
-                // No turns are taken any more, and somebody may call.
-                self.nested = self.local.watch(Other::Network, tcp.as_fd()).is_ok();
-            }
-        }
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
+        let ready = self.local.poll(now, events);
+        self.serve(ready, now, events);
+        ready.contains(&true) || !events.is_empty()
+    }
+
+    fn tend(&mut self, now: u64, events: &mut Vec<Event>) {
+        self.serve([false; 2], now, events);
     }
 
     fn turn(&mut self, now: u64, look: bool, events: &mut Vec<Event>) -> (usize, bool) {

@@ -145,6 +145,9 @@ struct Poll {
     empty_at: u64,
     clock_at: u64,
     sockets_at: u64,
+    /// When its sockets are looked at again, and how far such looks are apart.
+    door_at: u64,
+    door_every: u64,
     /// Epoch of the address vector at the last census.
     census: u64,
     /// Peers with control records or fragments to write.

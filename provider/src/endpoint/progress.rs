@@ -16,8 +16,10 @@ use crate::wire::header::{Header, Kind};
 const CLOCK_EVERY: (u64, u64) = (64, 16);
 /// Nanoseconds of a quick turn.
 const QUICK: u64 = 100;
-/// Nanoseconds between looks at the sockets, at least.
+/// Nanoseconds between looks at what has its time, at least: calls, questions, what is owed to other hosts. The sockets are looked at as often while something happens there.
 pub const SOCKETS_EVERY: u64 = 20_000;
+/// Nanoseconds between looks at the sockets, at most: each takes half a microsecond, which is 2 % of 20. Who calls us for the first time may wait so long.
+const SOCKETS_AT_LAST: u64 = 320_000;
 /// Turns between looks at the peer's progress line for an acknowledgement: a reply would have brought it by then.
 const ACK_PATIENCE: u64 = 32;
 /// Turns between looks at connections to other hosts, if what came by them is still to be read: each is a system call, and others must not wait long.
@@ -313,7 +315,11 @@ impl Endpoint {
         }
         self.poll.sockets_at = now + SOCKETS_EVERY;
         self.take_census();
-        self.look_at_sockets(out, now)
+        if now >= self.poll.door_at || !self.poll.dialing.is_empty() {
+            self.look_at_sockets(out, now)
+        } else {
+            self.tend(out, now)
+        }
     }
 
     /// Counts the local endpoints that the address vector names, when it changed.
@@ -367,7 +373,22 @@ impl Endpoint {
     pub(super) fn look_at_sockets(&mut self, out: &mut Out<'_>, now: u64) -> usize {
         let Some(door) = &mut self.door else { return 0 };
         let mut events = Vec::new();
-        door.poll(now, &mut events);
+        let something = door.poll(now, &mut events);
+        // That seldom comes alone.
+        let apart = if something { SOCKETS_EVERY } else { (2 * self.poll.door_every).clamp(SOCKETS_EVERY, SOCKETS_AT_LAST) };
+        (self.poll.door_every, self.poll.door_at) = (apart, now + apart);
+        self.take_happened(out, now, events)
+    }
+
+    /// What has its time, and what happened at the door without a look at its sockets.
+    fn tend(&mut self, out: &mut Out<'_>, now: u64) -> usize {
+        let Some(door) = &mut self.door else { return 0 };
+        let mut events = Vec::new();
+        door.tend(now, &mut events);
+        self.take_happened(out, now, events)
+    }
+
+    fn take_happened(&mut self, out: &mut Out<'_>, now: u64, events: Vec<Event>) -> usize {
         self.recall(out);
         let mut work = 0;
         if !events.is_empty() {

@@ -214,8 +214,13 @@ pub trait Door: Send {
         true
     }
 
-    /// Looks once for what there is, without waiting. `now` in nanoseconds.
-    fn poll(&mut self, now: u64, events: &mut Vec<Event>);
+    /// Looks once for what there is, without waiting. `now` in nanoseconds. Whether there was anything, also such as is no event yet.
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool;
+
+    /// What of that has its time, without a look for what is new where that would be a system call.
+    fn tend(&mut self, now: u64, events: &mut Vec<Event>) {
+        self.poll(now, events);
+    }
 
     /// Memory for a ring towards one peer that only this process can write, and what hands it over.
     ///

@@ -193,7 +193,7 @@ impl Door for DoorAt {
         host.turn > 0 || !host.calls.is_empty() || !host.backlog.is_empty() || !self.strangers.is_empty()
     }
 
-    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
         let mut fabric = self.fabric.lock();
         let host = &mut fabric.hosts[self.host];
         (host.looks, host.looked_at) = (false, now);
@@ -213,6 +213,7 @@ impl Door for DoorAt {
         if first {
             self.look(events);
         }
+        !events.is_empty()
     }
 
     fn segment(&mut self, _reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {

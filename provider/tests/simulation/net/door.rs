@@ -78,7 +78,7 @@ impl Door for DoorAt {
         Ok((Arc::new(Talk { net: self.net.clone(), at, end: 0 }), pid(callee)))
     }
 
-    fn poll(&mut self, now: u64, events: &mut Vec<Event>) {
+    fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
         let mut net = self.net.lock();
         for at in 0..net.lines.len() {
             for end in 0..2 {
@@ -105,7 +105,11 @@ impl Door for DoorAt {
                 }
             }
         }
+        !events.is_empty()
     }
+
+    /// Nothing has its time here.
+    fn tend(&mut self, _now: u64, _events: &mut Vec<Event>) {}
 
     fn segment(&mut self, _reach: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
         let mut net = self.net.lock();
