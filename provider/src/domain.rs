@@ -159,7 +159,8 @@ impl Domain {
             false if !kept => Attended::Idle,
             false => Attended::Settled,
             true if work > 0 => Attended::GoesOn,
-            true => Attended::Waits,
+            true if self.bed.is_empty() => Attended::Waits,
+            true => Attended::Asleep,
         }
     }
 

@@ -75,6 +75,8 @@ counters! {
     lost;
     /// Cores given up by idle polls.
     yields;
+    /// Times that the program took no turn for a millisecond or more while something that it may have taken for sent was put off (`docs/adr/0006-progress.md`).
+    absences;
     /// Reads from the network of which part was put where it was guessed to belong, and did.
     guessed;
     /// The same, and it did not: those bytes were copied once more.

@@ -77,16 +77,16 @@ static void sender(int sock, struct net *n, fi_addr_t to)
 	hear(sock, &word, 1);
 }
 
-/* Whoever looks after what was kept back takes his first turn some twenty milliseconds later. */
+/* Whoever looks after what was kept back takes his first turn one to some milliseconds later, and falls asleep some more later. */
 static void close_meanwhile(const uint8_t *name)
 {
-	for (int i = 0; i < 40; i++) {
+	for (int i = 0; i < 60; i++) {
 		struct net n;
 		fi_addr_t to;
 		open_net(&n, &(struct options){ .caps = FI_TAGGED });
 		EXPECT(1, fi_av_insert(n.av, name, 1, &to, 0, NULL));
 		send_few(&n, to, 5000);
-		usleep(16000 + i * 200);
+		usleep(500 + i * 300);
 		close_net(&n);
 	}
 }

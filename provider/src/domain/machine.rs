@@ -271,6 +271,10 @@ impl Door for Doors {
     fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> bool {
         let ready = self.local.poll(now, events);
         self.serve(ready, now, events);
+        if let Some(tcp) = self.tcp.as_mut().filter(|tcp| !self.nested && tcp.has_connections()) {
+            // A turn mostly reads one of them only, and whoever takes few turns would seldom come to the others.
+            tcp.ask(now, events);
+        }
         ready.contains(&true) || !events.is_empty()
     }
 

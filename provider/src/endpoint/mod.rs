@@ -88,6 +88,7 @@ use peers::{Peer, Peers};
 use private::Private;
 use report::Reporter;
 use shared::Member;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -139,8 +140,10 @@ struct Poll {
     pauses: bool,
     /// When the clock was read last, and the tick at which it will be read again.
     looked_at: u64,
-    /// What was noted up to then.
+    /// What was noted up to then, the tick, and whether a thread slept in this domain since.
     notes: u64,
+    clock_tick: u64,
+    slept: bool,
     /// A time after which all hot rings were seen empty: what is in one was written since. 0: none is known.
     empty_at: u64,
     clock_at: u64,
@@ -221,6 +224,8 @@ pub struct Endpoint {
     poll: Poll,
     /// The nap that peers are told of; 0: awake (`sleep.rs`).
     nap: u64,
+    /// A copy was made of what a client takes for sent, and since then it was not seen that none is here.
+    copied: Cell<bool>,
     /// Since when its closing waits for receivers; `None` once that was told.
     lingers: Option<u64>,
     crowd: Crowd,
@@ -242,6 +247,7 @@ impl Endpoint {
             private: Private::default(),
             report: Reporter::new(attr.source, index),
             poll: Poll { pauses: config.pause != 0, ..Poll::default() },
+            copied: Cell::new(false),
             attr,
             config,
             log,

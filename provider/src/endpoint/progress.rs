@@ -12,10 +12,11 @@ use crate::transport::Event;
 use crate::types::PeerId;
 use crate::wire::header::{Header, Kind};
 
-/// Turns between looks at the clock, if they are quick ones, and if they are not: a yield can take milliseconds.
+/// Turns between looks at the clock, if they are quick ones, and if they are not.
 const CLOCK_EVERY: (u64, u64) = (64, 16);
-/// Nanoseconds of a quick turn.
+/// Nanoseconds of a quick turn; and of a slow one, after which the clock is looked at each time: a yield can take milliseconds, and who was away is to be told from who takes long turns.
 const QUICK: u64 = 100;
+const SLOW: u64 = 10_000;
 /// Nanoseconds between looks at what has its time, at least: calls, questions, what is owed to other hosts. The sockets are looked at as often while something happens there.
 pub const SOCKETS_EVERY: u64 = 20_000;
 /// Nanoseconds between looks at the sockets, at most: each takes half a microsecond, which is 2 % of 20. Who calls us for the first time may wait so long.
@@ -32,13 +33,26 @@ const COOL_AFTER: u64 = 256;
 impl Poll {
     /// The clock says `now` at the end of a turn; `empty`: no hot ring had anything when it began.
     fn read_clock(&mut self, now: u64, empty: bool) {
-        let quick = now.saturating_sub(self.looked_at) < CLOCK_EVERY.0 * QUICK;
+        let took = now.saturating_sub(self.looked_at);
+        let turns = self.tick - std::mem::replace(&mut self.clock_tick, self.tick);
         if empty {
             // Not `now`: this thread may have lost its core since it looked at them.
             self.empty_at = self.looked_at;
         }
         self.looked_at = now;
-        self.clock_at = self.tick + if quick { CLOCK_EVERY.0 } else { CLOCK_EVERY.1 };
+        let every = match took {
+            _ if took > turns * SLOW => 1,
+            _ if took < CLOCK_EVERY.0 * QUICK && turns >= CLOCK_EVERY.1 => CLOCK_EVERY.0,
+            _ => CLOCK_EVERY.1,
+        };
+        self.clock_at = self.tick + every;
+    }
+
+    /// Whether the clock, which says `now`, tells that there was no turn for long while something that was noted was here; `notes`: how often that was, up to now. (Who sleeps is woken if there is something to do.)
+    fn was_away(&mut self, now: u64, notes: u64) -> bool {
+        let noted = notes != std::mem::replace(&mut self.notes, notes);
+        let slept = std::mem::take(&mut self.slept);
+        noted && !slept && self.looked_at != 0 && now.saturating_sub(self.looked_at) > AWAY
     }
 
     /// There is another hot ring, into which nobody has looked yet.
@@ -109,7 +123,14 @@ impl Endpoint {
         !self.poll.dialing.is_empty()
             || !self.poll.busy.is_empty()
             || self.door.as_ref().is_some_and(|door| door.keeps_back())
-            || self.peers.ids().any(|id| !self.peers.get(id).kept.is_empty())
+            || self.has_copies()
+    }
+
+    /// Whether copies of what clients take for sent are here. Peers are asked one by one only after there was one.
+    fn has_copies(&self) -> bool {
+        let has = self.copied.get() && self.peers.ids().any(|id| !self.peers.get(id).kept.is_empty());
+        self.copied.set(has);
+        has
     }
 
     #[cold]
@@ -305,8 +326,8 @@ impl Endpoint {
     #[inline(never)]
     fn look_at_clock(&mut self, out: &mut Out<'_>, empty: bool) -> usize {
         let now = self.clock.now();
-        let (notes, turned_at) = (self.absence.notes(), self.poll.looked_at);
-        if notes != std::mem::replace(&mut self.poll.notes, notes) && now.saturating_sub(turned_at) > AWAY {
+        if self.poll.was_away(now, self.absence.notes()) {
+            self.stats.absences += 1;
             self.absence.was_away();
         }
         self.poll.read_clock(now, empty);
@@ -316,10 +337,13 @@ impl Endpoint {
         self.poll.sockets_at = now + SOCKETS_EVERY;
         self.take_census();
         if now >= self.poll.door_at || !self.poll.dialing.is_empty() {
-            self.look_at_sockets(out, now)
-        } else {
-            self.tend(out, now)
+            return self.look_at_sockets(out, now);
         }
+        if self.poll.network || !self.poll.ending.is_empty() || self.next_question().is_some() {
+            return self.tend(out, now);
+        }
+        self.recall(out);
+        0
     }
 
     /// Counts the local endpoints that the address vector names, when it changed.
@@ -429,6 +453,21 @@ impl Endpoint {
 mod tests {
     use super::*;
     use crate::mem::shared::{Heap, SharedMem};
+
+    #[test]
+    fn the_clock_is_looked_at_the_more_often_the_longer_turns_take() {
+        let (mut poll, mut now) = (Poll::default(), 1_000_000);
+        let mut look = |nanos: u64| {
+            let turns = poll.clock_at - poll.tick;
+            (poll.tick, now) = (poll.clock_at, now + turns * nanos);
+            poll.read_clock(now, false);
+            poll.clock_at - poll.tick
+        };
+        look(0);
+        // A slow one, then each; a quick one behind it proves little.
+        let seen: Vec<_> = [100, 50, 50, 50, 20_000, 20_000, 50, 50, 50, 5_000, 50, 50].map(&mut look).into();
+        assert_eq!(seen, [16, 64, 64, 64, 1, 1, 16, 64, 64, 16, 64, 64]);
+    }
 
     #[test]
     fn what_is_in_a_ring_is_as_old_as_the_last_look_into_it_at_most() {

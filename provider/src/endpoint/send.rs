@@ -423,6 +423,7 @@ impl Endpoint {
             return Err(Error::Again);
         }
         let own = msg.at_once.then(|| peer.kept.copy(msg.iov, msg.len));
+        self.copied.set(self.copied.get() || own.is_some());
         peer.backlog.push_back(Waiting::new(msg, req, own, asked));
         self.push(out, id);
         self.stats.ring_full += u64::from(!self.peers.get(id).backlog.is_empty());

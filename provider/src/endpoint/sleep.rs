@@ -51,6 +51,7 @@ impl Endpoint {
     /// Tells every peer to wake us. A full fence in all processes must follow, and then [`stirs`](Self::stirs).
     pub(crate) fn lie_down(&mut self, nap: u64) {
         self.nap = nap;
+        self.poll.slept = true;
         self.show_nap();
         if let Some(door) = &mut self.door {
             door.arm();

@@ -28,20 +28,24 @@ use rustix::thread::{Pid, gettid};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between looks at somebody who has been away. What was put off leaves after two, if nothing else waits for longer.
 const TICK: Duration = Duration::from_millis(1);
 /// Nanoseconds without a turn after which a program was away.
 pub const AWAY: u64 = TICK.as_nanos() as u64;
-/// Most ticks between looks at somebody who was always there: what he leaves behind the first time that he goes leaves after as many, or twice as many.
+/// Most ticks between looks at somebody who is always there: what he leaves behind when he goes all the same leaves after as many, or twice as many.
 const RARE: u32 = 8;
-/// Looks in a row that found somebody there, before they are twice as far apart: while he has never been away, and since. (Who is there for a tenth of a second, or for half of one, and then goes, waits
-/// a twentieth of that longer than he would have.)
+/// Looks in a row that found somebody there, before they are twice as far apart: while he has never been away, and since. (Who was away before, is there for a while, and goes again, waits at most a twentieth of
+/// that while longer than by looks at each tick.)
 const TRUSTED: u32 = 8;
 const PROVED: u32 = 64;
-/// Looks without a note after which it is asked whether all is settled; then nobody looks until the next one.
+/// Looks without a note after which it is asked whether all is settled; then nobody looks until the next one. If it is not it is asked again after twice as many, and so on, up to so many:
+/// to ask takes the domain's lock.
 const DROWSY: u32 = 4;
+const ASKED_AT_LAST: u32 = 256;
+/// A sleep after which nobody knows any more whether cores are scarce.
+const LONG_AGO: Duration = Duration::from_millis(500);
 /// What turns do not help is looked at more and more seldom, until something else is noted: most ticks between two of these.
 const LONGEST: u32 = 64;
 /// Most ticks between looks while cores are scarce. 64 ranks on two cores wait for 32 slices of theirs.
@@ -60,6 +64,8 @@ pub enum Attended {
     GoesOn,
     /// Something is, and there was nothing to be done.
     Waits,
+    /// Something is, and a thread sleeps until there is something to be done.
+    Asleep,
     /// There will be no turns any more.
     Over,
 }
@@ -125,7 +131,7 @@ impl Absence {
         self.notes.load(Ordering::Relaxed)
     }
 
-    /// Something was noted, and then there was no turn for [`AWAY`].
+    /// Something was noted, and for [`AWAY`] there was no turn.
     #[cold]
     pub fn was_away(&self) {
         self.was_away.store(true, Ordering::Relaxed);
@@ -163,8 +169,13 @@ impl Absence {
         let (mut crowd, mut looks) = (Crowd::default(), Looks::default());
         while !self.is_over.load(Ordering::SeqCst) {
             if looks.are_over() {
+                let begun = Instant::now();
                 self.sleep(looks.noted);
-                (looks.idle, looks.pause, crowd) = (0, 1, Crowd::default());
+                if begun.elapsed() > LONG_AGO {
+                    crowd = Crowd::default();
+                }
+                looks.woken(self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst));
+                continue;
             }
             let apart = TICK * looks.apart().max(crowd.ticks);
             match looks.pause {
@@ -173,7 +184,7 @@ impl Absence {
             }
             crowd.look(self.noter.load(Ordering::SeqCst));
             if self.was_away.swap(false, Ordering::Relaxed) {
-                looks.pace = Pace::AWAY;
+                looks.told();
             }
             if !looks.look(self.turns.load(Ordering::Relaxed), self.notes.load(Ordering::SeqCst)) {
                 continue;
@@ -213,8 +224,9 @@ struct Looks {
     noted: u64,
     /// Notes of which nothing is left.
     settled: u64,
-    /// Looks without a further note.
+    /// Looks without a further note, and of how many the last one asks.
     idle: u32,
+    ask_every: u32,
     /// Ticks to the next one because turns did not help; 1: they did.
     pause: u32,
     pace: Pace,
@@ -224,7 +236,7 @@ struct Looks {
 
 impl Default for Looks {
     fn default() -> Looks {
-        Looks { turns: 0, noted: 0, settled: 0, idle: 0, pause: 1, pace: Pace::default(), away: false }
+        Looks { turns: 0, noted: 0, settled: 0, idle: 0, ask_every: DROWSY, pause: 1, pace: Pace::default(), away: false }
     }
 }
 
@@ -239,14 +251,25 @@ impl Looks {
         self.pause.max(self.pace.ticks)
     }
 
+    /// A note has ended a sleep: there were so many turns and notes by then.
+    fn woken(&mut self, turns: u64, notes: u64) {
+        (self.turns, self.noted) = (turns, notes);
+        (self.idle, self.ask_every, self.pause) = (0, DROWSY, 1);
+    }
+
+    /// Somebody says that he was away.
+    fn told(&mut self) {
+        self.pace = Pace::AWAY;
+    }
+
     /// There were so many turns and notes. Whether one is to be taken, since nobody is there, or to ask who polls whether he has settled what he noted: then nobody looks after him any more.
     fn look(&mut self, turns: u64, notes: u64) -> bool {
-        self.idle = if notes == self.noted { self.idle + 1 } else { 0 };
+        (self.idle, self.ask_every) = if notes == self.noted { (self.idle + 1, self.ask_every) } else { (0, DROWSY) };
         self.away = turns == self.turns && notes == self.noted;
         if !self.away {
             self.pace.there();
         }
-        let asks = self.idle > 0 && self.idle.is_multiple_of(DROWSY);
+        let asks = self.idle > 0 && self.idle.is_multiple_of(self.ask_every);
         let takes = notes != self.settled && (self.away || asks);
         if !takes {
             self.pause = 1;
@@ -257,13 +280,14 @@ impl Looks {
 
     /// What that turn found, and how many turns and notes there are now: that was ours, and what it kept back again is no news.
     fn found(&mut self, found: Attended, turns: u64, notes: u64) {
-        if self.away && found != Attended::Idle {
+        if self.away && !matches!(found, Attended::Idle | Attended::Asleep) {
             self.pace = Pace::AWAY;
         }
         match found {
             Attended::Idle | Attended::Settled => (self.settled, self.pause) = (self.noted, 1),
             Attended::GoesOn => self.pause = 1,
-            Attended::Waits => self.pause = (self.pause * 2).min(LONGEST),
+            Attended::Waits | Attended::Asleep if self.away => self.pause = (self.pause * 2).min(LONGEST),
+            Attended::Waits | Attended::Asleep => self.ask_every = (self.ask_every * 2).min(ASKED_AT_LAST),
             Attended::Over => {}
         }
         (self.turns, self.noted) = (turns, notes);
@@ -342,7 +366,6 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::SeqCst;
-    use std::time::Instant;
 
     /// What turns of the thread found, one after the other, and how many there were.
     fn attended(found: &'static [Attended]) -> (Arc<Absence>, Arc<AtomicUsize>) {
@@ -455,15 +478,17 @@ mod tests {
             }
         }
         assert_eq!((count, looks.apart()), (DROWSY, 1), "it was no proof that he goes away");
-        // What a turn does not help is asked after all the time, more and more seldom.
-        let asked = (0..1000).filter(|i| {
-            let takes = looks.look(turns + i, 2);
-            if takes {
-                looks.found(Attended::Waits, turns + i, 2);
-            }
-            takes
-        });
-        assert_eq!(asked.count() as u32, 1000 / DROWSY - 1);
+        // What a turn does not help is asked after more and more seldom.
+        let asked: Vec<_> = (0..1500)
+            .filter(|i| {
+                let takes = looks.look(turns + 2 * i, 2);
+                if takes {
+                    looks.found(Attended::Waits, turns + 2 * i + 1, 2);
+                }
+                takes
+            })
+            .collect();
+        assert_eq!(asked, [4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280]);
     }
 
     #[test]
@@ -509,13 +534,35 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_and_tells_it_is_looked_at_soon() {
+    fn who_tells_that_he_was_away_is_looked_at_soon() {
+        let mut looks = Looks::default();
+        (1..100).for_each(|i| _ = looks.look(i, i));
+        assert_eq!(looks.apart(), RARE);
+        looks.told();
+        assert_eq!(looks.apart(), 1);
+        // And is heard.
         let (absence, _) = attended(&[Attended::Settled]);
         absence.was_away();
         absence.note();
         wait_for(|| !absence.was_away.load(SeqCst));
         absence.end();
-        assert_eq!(Pace::AWAY.ticks, 1);
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_by_others() {
+        let mut looks = Looks::default();
+        (1..100).for_each(|i| _ = looks.look(i, i));
+        assert!(looks.look(99, 99));
+        looks.found(Attended::Asleep, 99, 99);
+        assert_eq!((looks.pace.ticks, looks.pause), (RARE, 2), "he is not away");
+    }
+
+    #[test]
+    fn what_is_left_behind_right_after_a_note_that_woke_leaves_at_the_first_look() {
+        let mut looks = Looks { idle: DROWSY, ..Looks::default() };
+        assert!(looks.are_over());
+        looks.woken(50, 1);
+        assert!(!looks.are_over() && looks.look(50, 1));
     }
 
     #[test]

@@ -46,7 +46,9 @@ impl Door for BusyDoor {
         Err(NoCall::Later)
     }
 
-    fn poll(&mut self, _: u64, _: &mut Vec<Event>) {}
+    fn poll(&mut self, _: u64, _: &mut Vec<Event>) -> bool {
+        false
+    }
 
     fn segment(&mut self, _: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
         let mem = segment::private(shape.ring);

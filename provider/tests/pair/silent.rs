@@ -201,7 +201,9 @@ impl Door for Mute {
     fn call(&mut self, _: &Name, _: Reach) -> Result<(Arc<dyn Line>, u32), NoCall> {
         Err(NoCall::Later)
     }
-    fn poll(&mut self, _: u64, _: &mut Vec<transport::Event>) {}
+    fn poll(&mut self, _: u64, _: &mut Vec<transport::Event>) -> bool {
+        false
+    }
     fn segment(&mut self, _: Reach, shape: Shape) -> Result<(Handed, SharedMem), Errno> {
         let mem = segment::private(shape.ring);
         Ok((Handed::Own(mem.clone()), mem))

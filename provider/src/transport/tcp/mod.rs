@@ -366,7 +366,7 @@ impl Tcp {
 
     /// Reads whoever has something, by what the poller says.
     #[inline(never)]
-    fn ask(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
+    pub fn ask(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
         let mut tokens = std::mem::take(&mut self.tokens);
         self.office.poller.ready(&mut tokens);
