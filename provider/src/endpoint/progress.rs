@@ -14,9 +14,10 @@ use crate::wire::header::{Header, Kind};
 
 /// Turns between looks at the clock, if they are quick ones, and if they are not.
 const CLOCK_EVERY: (u64, u64) = (64, 16);
-/// Nanoseconds of a quick turn; and of a slow one, after which the clock is looked at each time: a yield can take milliseconds, and who was away is to be told from who takes long turns.
+/// Nanoseconds of a quick turn; and of a slow one, after which the clock is looked at each time: a yield can take milliseconds, and who was away is to be told from who takes long turns, of which
+/// those between two looks would add up to an absence.
 const QUICK: u64 = 100;
-const SLOW: u64 = 10_000;
+const SLOW: u64 = AWAY / CLOCK_EVERY.1;
 /// Nanoseconds between looks at what has its time, at least: calls, questions, what is owed to other hosts. The sockets are looked at as often while something happens there.
 pub const SOCKETS_EVERY: u64 = 20_000;
 /// Nanoseconds between looks at the sockets, at most: each takes half a microsecond, which is 2 % of 20. Who calls us for the first time may wait so long.
@@ -465,7 +466,7 @@ mod tests {
         };
         look(0);
         // A slow one, then each; a quick one behind it proves little.
-        let seen: Vec<_> = [100, 50, 50, 50, 20_000, 20_000, 50, 50, 50, 5_000, 50, 50].map(&mut look).into();
+        let seen: Vec<_> = [100, 50, 50, 50, 70_000, 70_000, 50, 50, 50, 5_000, 50, 50].map(&mut look).into();
         assert_eq!(seen, [16, 64, 64, 64, 1, 1, 16, 64, 64, 16, 64, 64]);
     }
 

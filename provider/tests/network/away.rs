@@ -117,9 +117,17 @@ fn who_left_something_and_went_is_told_from_others() {
 fn a_turn_for_who_is_away_says_whether_something_was_left() {
     let (mut a, mut b, to_b, _) = pair_with(&network());
     two_messages(&mut a, &mut b, to_b, Duration::ZERO);
-    assert_eq!(a.domain.turn_for_absent(), Attended::Idle);
+    let mut until_idle = |a: &mut Node| {
+        let until = Deadline::new(20);
+        while a.domain.turn_for_absent() != Attended::Idle {
+            b.poll();
+            until.check(|| "something is kept back".into());
+        }
+    };
+    until_idle(&mut a);
     for tag in 5..7 {
         a.send(Msg::new(to_b, tag).inject(), &mut [1; 8]).expect("send");
     }
-    assert_eq!([a.domain.turn_for_absent(), a.domain.turn_for_absent()], [Attended::Settled, Attended::Idle]);
+    assert_ne!(a.domain.turn_for_absent(), Attended::Idle, "the second one was put off");
+    until_idle(&mut a);
 }
