@@ -4,7 +4,7 @@
 //! system call, and an acknowledgement of the other side's kernel, for one message. So where it went like that again and again the first one is *held*, too, and
 //! leaves with those behind it.
 //!
-//! That is a guess, and a wrong one makes a message late: by as long as it takes the program to send another one or to take a turn, at most the
+//! That is a guess, and a wrong one makes a message late: by as long as it takes the program to send another one or to take a turn, at most by the
 //! milliseconds after which somebody takes a turn for it (`sys/absence.rs`). So it is made only after several bursts in a row of which not only the number was right, but in which the second message came *soon* after the first: an answer
 //! that is followed by the next window later, when receives have been posted, is none's first. And what a wrong one costs is paid seldom: each doubles how many it takes.
 

@@ -364,7 +364,7 @@ impl Tcp {
         work + self.ask(now, events)
     }
 
-    /// Reads whoever has something, by what the poller says.
+    /// Reads whoever has something, by what the poller says. How much there was.
     #[inline(never)]
     pub fn ask(&mut self, now: u64, events: &mut Vec<Event>) -> usize {
         let mut work = 0;
