@@ -102,6 +102,14 @@ fn absent() {
     }
 }
 
+#[test]
+fn orphan() {
+    for shm in ["0", "1"] {
+        let mut client = stock(build("orphan", "client", &["-lfabric"]));
+        says_ok(client.env("FI_RUSTMX_SHM", shm).env("FI_RUSTMX_IFACE", "127.0.0.1"));
+    }
+}
+
 /// Whoever cannot be connected to is told without `FI_LOG_LEVEL`: both ends, why, and what to do; once of a host, and of the lack of descriptors.
 #[test]
 fn who_cannot_be_connected_to_is_told_on_standard_error() {

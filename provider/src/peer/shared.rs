@@ -234,7 +234,7 @@ fn open(title: &str) -> Opening<View> {
     let find = |mapping: &std::sync::Arc<memfd::Mapping>| View::new(SharedMem::new(mapping.clone()), title).is_some();
     match memfd::find(cred.pid, MEMORY, len_of(CAPACITY.1), find) {
         Ok(Some(mapping)) => View::new(SharedMem::new(mapping), title).ok_or_else(|| Error::NoVector.into()),
-        // The creator ended meanwhile (and a forked child of it holds the socket), or closed the vector.
+        // The creator ended meanwhile (and a child of it, made without handlers of fork, holds the socket), or closed the vector.
         Ok(None) | Err(Errno::NOENT | Errno::SRCH) => Err(Error::NoVector.into()),
         Err(Errno::ACCESS | Errno::PERM) => Err(hidden(cred.pid)),
         Err(_) => Err(Error::NoResources.into()),
@@ -284,7 +284,7 @@ pub(super) fn find_or_create(title: &str, must_exist: bool, count: usize) -> Ope
             other => return other.map(Found::Opened),
         }
     }
-    let why = "its creator ended, but a process forked from it holds the name; end that one, or choose another name";
+    let why = "its creator ended, but a process that it made by clone(2), without handlers of fork, holds the name; end that one, or choose another name";
     Err(NotOpen { error: Error::AddressInUse, why: why.into() })
 }
 

@@ -1,7 +1,7 @@
 //! Noticing that this process is a fork of the one that opened the provider.
 //!
 //! One private page is marked `MADV_WIPEONFORK` (madvise(2), Linux 4.14): the parent sees 1 in it, any child, however it was
-//! made (fork, raw clone), sees 0. The check is one load; nothing is registered with libc.
+//! made (fork, raw clone), sees 0. The check is one load; nothing is registered with libc. What a child by fork must not keep: [`inherited`](super::inherited).
 //!
 //! [`wiped`] gives more such memory to whoever wants to be found empty in a child.
 #![expect(unsafe_code)]

@@ -8,6 +8,7 @@ pub mod event;
 pub mod fork;
 pub mod heap;
 pub mod host;
+mod inherited;
 pub mod interfaces;
 pub mod limits;
 pub mod links;

@@ -1,6 +1,7 @@
 //! Abstract unix sockets of type `SOCK_SEQPACKET` (unix(7)): message borders, credentials of the other side, descriptors in
-//! flight, and an end-of-file however the other process ends. Everything is non-blocking and close-on-exec.
+//! flight, and an end-of-file however the other process ends. Everything is non-blocking and close-on-exec, and no forked child keeps it.
 
+use super::inherited::let_go;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,7 +15,8 @@ use std::mem::MaybeUninit;
 pub const MAX_FDS: usize = 2;
 
 fn socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map(let_go)
 }
 
 /// Listens at an abstract name. `EADDRINUSE` if somebody else does.
@@ -46,7 +48,7 @@ pub fn connect(name: &str) -> Result<OwnedFd, Errno> {
 
 /// Takes the next connection, `EAGAIN` if there is none.
 pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).map(let_go)
 }
 
 /// Who is at the other end, by the kernel's word (SO_PEERCRED).

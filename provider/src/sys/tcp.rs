@@ -5,6 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: hands addresses of memory to sendmsg(2) and recvmsg(2); reads what getsockopt(2) and ioctl(2) write.
 
+use super::inherited::let_go;
 pub use super::ports::{Ports, connect};
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -25,7 +26,7 @@ const KEEPALIVE: [u64; 2] = [3, 1];
 
 pub(super) fn socket(to: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None).map(let_go)
 }
 
 /// Listens at `at`; at the unspecified IPv6 address for both families. Port 0: any. `EADDRINUSE` if somebody else does.
@@ -41,7 +42,7 @@ pub fn listen(at: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Nobody listens at `listener` any more, also if a child (fork(2)) has it, too: who calls is refused.
+/// Nobody listens at `listener` any more, also if a child by raw clone(2) has it, too: who calls is refused.
 pub fn stop_listening(listener: &OwnedFd) {
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Read);
 }
@@ -75,6 +76,7 @@ pub fn connected(fd: &OwnedFd) -> Result<bool, Errno> {
 /// Takes the next connection; `EAGAIN` if there is none.
 pub fn accept(listener: &OwnedFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
     let (fd, from) = rustix::net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let fd = let_go(fd);
     prepare(&fd)?;
     Ok((fd, from.and_then(|a| SocketAddr::try_from(a).ok())))
 }
