@@ -78,7 +78,7 @@ pub fn in_child() -> bool {
     }
 }
 
-/// Runs a test that forks in a process of its own: children have the sockets of all tests of theirs. `name`: the test, with its modules.
+/// Runs a test that forks in a process of its own: children have the descriptors of all tests of theirs. `name`: the test, with its modules.
 #[cfg(test)]
 pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     const ALONE: &str = "RUSTMX_TEST_ALONE";

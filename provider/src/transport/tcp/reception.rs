@@ -20,7 +20,7 @@
 //! pollers of pollers (10, five deep), and an application may add two of its own. All of these few wake (no poller in a poller can be woken exclusively), one serves, the others find nothing. Endpoints
 //! beyond these look now and then by themselves, also while they sleep ([`Place::longest_nap`]).
 //!
-//! **Children** (fork(2)) have copies of all these descriptors and use none of them: they touch no lock of theirs, which may have been held when they were
+//! **Children** have let go of the sockets (`sys/inherited.rs`; those by raw clone(2) have not) and use none of the other descriptors: they touch no lock of theirs, which may have been held when they were
 //! made, and take nothing out of pollers, which are their parent's, too.
 
 use super::office::Office;
@@ -235,7 +235,7 @@ impl Reception {
             return;
         }
         let stranger = hall.strangers.remove(slot);
-        // Before it is closed, or watched by somebody else: a child may have it, too.
+        // Before it is closed, or watched by somebody else: a child by raw clone(2) may have it, too.
         self.poller.remove(stranger.fd());
         match said {
             Said::What(what) => {
@@ -418,7 +418,7 @@ impl Drop for Place {
     }
 }
 
-/// As with connections, closing is not enough if a child has the socket, too: callers would wait in a backlog that nobody looks at.
+/// As with connections, closing is not enough if a child by raw clone(2) has the socket, too: callers would wait in a backlog that nobody looks at.
 impl Drop for Reception {
     fn drop(&mut self) {
         if !fork::in_child() {

@@ -78,7 +78,7 @@ impl Stranger {
         Arrival { stream: self.stream, what }
     }
 
-    /// Closing is not enough: a child (fork(2)) may have the socket, too.
+    /// Closing is not enough: a child by raw clone(2) may have the socket, too.
     pub fn hang_up(&self) {
         tcp::finish(self.stream.fd());
     }

@@ -126,7 +126,7 @@ impl Line for Connection {
     }
 }
 
-/// Closing is not enough: a child (fork(2)) may have the socket, too, and there it would stay open, and ready for our poller. A child
+/// Closing is not enough: a child by raw clone(2) may have the socket, too, and there it would stay open, and ready for our poller. A child
 /// that gives up its copy must do no such thing to its parent.
 impl Drop for Connection {
     fn drop(&mut self) {
