@@ -3,7 +3,7 @@
 //! The kernel tells the other side that this process ended once nobody has the connection's descriptor any more. A child by fork(2) has
 //! all of them, and one that lives on without exec(2) would keep a dead process's connections up for as long as it lives: peers would wait for somebody who
 //! never answers, and callers queue up at a listener that nobody serves. So a handler of `pthread_atfork` replaces what was [noted](let_go) here by a descriptor that means nothing,
-//! in every child. The number stays taken: whatever the child does with what it inherited of our objects, it cannot hit a file of its own.
+//! in every child. The number stays taken, unless the child may have no other descriptor or none so high: whatever the child does with what it inherited of our objects, it cannot hit a file of its own.
 //!
 //! A note is the socket's inode, at the place of its descriptor's number. It is never taken back: the child compares, and a number that was closed and is something else by now is left
 //! alone. So closing needs no care, and nobody takes a lock. A number's last two notes count, for fork copies the descriptors before the memory, and another thread may close one socket
