@@ -379,7 +379,8 @@ impl Desk<'_> {
             return Ok(());
         }
         let mut ended = Ended::default();
-        peer.copies.on_done(header, &mut ended)?;
+        let Some(link) = &peer.link else { return Err(Corrupt) };
+        peer.copies.on_done(link, header, &mut ended)?;
         for Declined { id, env, req } in ended.declined {
             self.stats.declined += 1;
             peer.streams.expect(id, env, req);

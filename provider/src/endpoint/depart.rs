@@ -241,9 +241,13 @@ impl Endpoint {
         true
     }
 
-    /// A peer that was invited to write to a receive may be doing so this moment: waits until it is through, that is for as long as a copy takes, but not longer than `until`: it may be
-    /// dead, or stopped.
+    /// A peer that was invited to write to a receive, or copies a part of a message to it, may be doing so this moment: lets it begin with nothing else, and waits until it is through, that is for
+    /// as long as a copy takes, but not longer than `until`: it may be dead, or stopped.
     fn await_writer(&mut self, id: PeerId, until: u64) {
+        let peer = self.peers.get_mut(id);
+        if let Some(link) = &peer.link {
+            peer.copies.share_no_more(link);
+        }
         let peer = self.peers.get(id);
         while peer.link.as_ref().is_some_and(|link| peer.copies.is_being_written(link)) && self.clock.now() < until {
             cpu::yield_core();

@@ -15,6 +15,15 @@ pub fn light_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// Loads before it come before all that follows.
+#[inline]
+pub fn acquire() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::Acquire);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::Acquire);
+}
+
 /// A full fence.
 #[inline(always)]
 pub fn fence() {

@@ -14,6 +14,9 @@
 //! it has copied; the receiver, which cannot know whether the sender has seen its claim, waits for that and copies what is left. A
 //! sender that never gets round to it claims nothing, and the receiver never meets it.
 //!
+//! A claim of the sender's that fails, or whose chunk it cannot copy, is taken back, so that its words say at any time whether it may be copying: it has claimed more than it has copied. A receiver
+//! that gives its buffers back early (its endpoint closes) writes the last number of all, which lets no claim hold from then on, and waits until the sender is through with the chunk it has.
+//!
 //! Messages are numbered 1, 2, … in the order in which the receiver offers them for sharing, and either side takes them in that
 //! order. A word with a later number means that the other side is through with this message; one with an earlier number that it
 //! has not begun.
@@ -106,6 +109,11 @@ impl Share {
         self.claim((mine, BACK), (theirs, FRONT))
     }
 
+    /// The sender's part is over, and it has copied so many chunks: what it claimed beyond is not its own.
+    pub fn end_back<M: Words>(&self, done: u32, mine: &M) {
+        mine.word(BACK).store(word(self.number, done), Ordering::Release);
+    }
+
     /// The sender has copied all that it claimed.
     pub fn tell_copied<M: Words>(&self, mine: &M) {
         mine.word(COPIED).store(word(self.number, self.claimed), Ordering::Release);
@@ -120,6 +128,19 @@ impl Share {
             Other::Past => false,
         }
     }
+}
+
+/// The receiver: no claim of the sender's to any message holds from now on, and none of its own is made any more. What was claimed before is still copied:
+/// [`is_copying`].
+pub fn forbid<M: Words>(mine: &M) {
+    mine.word(FRONT).store(word(MAX_NUMBER, 0), Ordering::Relaxed);
+    fence();
+}
+
+/// The receiver, after [`forbid`]: whether the sender may still be copying a chunk.
+pub fn is_copying<M: Words>(theirs: &M) -> bool {
+    let claimed = theirs.word(BACK).load(Ordering::Acquire);
+    claimed & u64::from(MAX_CHUNKS) != 0 && theirs.word(COPIED).load(Ordering::Acquire) < claimed
 }
 
 #[cfg(all(test, not(loom)))]
@@ -190,6 +211,29 @@ mod tests {
         let mut front = Share::new(8, 3);
         assert_eq!([2, 2, 2, 9, 9].map(|end| front.take_front(end)), [true, true, false, true, false]);
     }
+
+    #[test]
+    fn a_receiver_that_gives_its_buffer_back() {
+        let (receiver, sender) = (control(), control());
+        assert!(!is_copying(&sender), "nothing was claimed");
+        let mut back = Share::new(7, 3);
+        assert!(back.claim_back(&sender, &receiver) && is_copying(&sender));
+        back.tell_copied(&sender);
+        assert!(!is_copying(&sender), "between two chunks");
+        assert!(back.claim_back(&sender, &receiver));
+        forbid(&receiver);
+        assert!(is_copying(&sender), "that chunk is its own");
+        back.tell_copied(&sender);
+        assert!(!is_copying(&sender) && !back.claim_back(&sender, &receiver), "the last chunk is not");
+        back.end_back(back.claimed(), &sender);
+        assert!(!is_copying(&sender));
+        // The next one, which it had heard of before: not even its first.
+        let mut back = Share::new(8, 3);
+        assert!(!back.claim_back(&sender, &receiver));
+        assert!(is_copying(&sender), "as far as words tell");
+        back.end_back(0, &sender);
+        assert!(!is_copying(&sender));
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -226,6 +270,7 @@ mod loom_tests {
                             return;
                         }
                     }
+                    share.end_back(share.claimed(), &sender);
                     ends[number as usize].store(u64::from(share.claimed()) + 1, Ordering::Release);
                 }
             });
@@ -259,6 +304,36 @@ mod loom_tests {
         });
     }
 
+    /// In every interleaving the sender touches nothing of the buffer once a receiver that gives it back has found that it is not copying.
+    fn gives_back<const CHUNKS: u32>() {
+        loom::model(|| {
+            let (receiver, sender) = (control(), control());
+            // Loom sees to it that its accesses are ordered.
+            let buffer = Arc::new(loom::cell::UnsafeCell::new(()));
+            let theirs = (receiver.clone(), sender.clone(), buffer.clone());
+            let back = loom::thread::spawn(move || {
+                let (receiver, sender, buffer) = theirs;
+                let mut share = Share::new(1, CHUNKS);
+                while share.claim_back(&sender, &receiver) {
+                    buffer.with_mut(|_| ());
+                    share.tell_copied(&sender);
+                }
+                share.end_back(share.claimed(), &sender);
+            });
+            forbid(&receiver);
+            while is_copying(&sender) {
+                loom::thread::yield_now();
+            }
+            buffer.with_mut(|_| ());
+            back.join().expect("sender");
+        });
+    }
+
+    #[test]
+    fn a_buffer_of_two_chunks_is_given_back() {
+        gives_back::<2>();
+    }
+
     #[test]
     fn two_chunks_of_a_message() {
         model::<1, 2, false>();
@@ -268,6 +343,7 @@ mod loom_tests {
     fn two_messages_of_a_chunk() {
         model::<2, 1, false>();
     }
+
     #[test]
     fn a_sender_that_leaves_after_a_chunk() {
         model::<1, 2, true>();

@@ -191,7 +191,7 @@ impl Copies {
     }
 
     /// What remains of a message of which nothing is left to be claimed, once the helper is through with its chunk.
-    pub(super) fn take_back(&mut self, id: u32, ended: &mut Ended) -> Help {
+    pub(super) fn take_back(&mut self, link: &Link, id: u32, ended: &mut Ended) -> Help {
         let Some(Coming { state: State::Copying(c), loan, .. }) = self.rx.get_mut(&id) else { return Help::None };
         if c.stage != Stage::Helped {
             return Help::None;
@@ -211,7 +211,7 @@ impl Copies {
             self.decline(id, false, ended);
             Help::Ended
         } else if told || c.next == c.wanted {
-            self.finish(id, ended);
+            self.finish(link, id, ended);
             Help::Ended
         } else {
             Help::None

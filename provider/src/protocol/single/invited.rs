@@ -24,6 +24,7 @@ use super::{Copies, LEAST_CHUNK, Note, Said, Sharing};
 use crate::mem::user::UserSeg;
 use crate::protocol::{Announced, Placed};
 use crate::request::{Message, RecvReq};
+use crate::shm::split::MAX_NUMBER;
 use crate::sys::clock::Clock;
 use crate::transport::link::{Corrupt, Link};
 use crate::wire::invitation::{Invitation, LONGEST, front};
@@ -201,11 +202,20 @@ impl Copies {
         withdrawn
     }
 
-    /// Whether the peer may be writing a message that it was invited to; it is invited no more.
+    /// Receives are given up while the peer lives: it is to write no further part of a message that was shared out, and none is from now on.
+    pub fn share_no_more(&mut self, link: &Link) {
+        if self.shared > 0 {
+            self.shared = MAX_NUMBER;
+            link.forbid_back();
+        }
+    }
+
+    /// Whether the peer may be writing to a receive after [`share_no_more`](Self::share_no_more): a message that it was invited to, or a chunk of one that is shared out; it is invited no more.
     pub fn is_being_written(&self, link: &Link) -> bool {
         let last = self.inviting.last;
         let unplaced = |coming: &Coming| coming.begun.is_some_and(|begun| !link.is_placed(begun.number));
-        last != 0 && !link.withdraw(last) && !link.is_placed(last) || self.rx.values().any(unplaced)
+        let shared = self.shared == MAX_NUMBER && link.sender_copies();
+        shared || last != 0 && !link.withdraw(last) && !link.is_placed(last) || self.rx.values().any(unplaced)
     }
 
     /// What the peer says comes by another link, too, from now on, and what it is invited to by this one need not be its next message: it is invited no more. `false`: the
@@ -290,7 +300,7 @@ impl Copies {
                 begun.copied = begun.front;
             }
         }
-        if begun.copied == begun.front && link.is_placed(number) {
+        if begun.copied == begun.front && link.is_placed(number) && link.is_still_offered() {
             if self.rx.contains_key(&said.body.id) {
                 return Err(Corrupt);
             }

@@ -44,6 +44,11 @@ impl Copies {
             }
             return Ok(None);
         }
+        // Not what it sent (`finish`).
+        if !link.is_still_offered() {
+            pool.give(bytes);
+            return Ok(None);
+        }
         let unmapped = body.lent != 0 && self.loans.get(body.lent).is_none();
         self.kept += total;
         self.fetched += total as u64;

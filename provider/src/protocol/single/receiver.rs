@@ -115,7 +115,8 @@ impl Copies {
         // Of one that is never shared nobody asks for the pace.
         let telling = wanted >= TELLING && self.may_be_shared(wanted, mapped);
         let begun = self.clock.as_ref().filter(|_| telling || body.timed).map(Clock::now);
-        if wanted > 0 && means.fetch(&from, to, 0, wanted).is_err() {
+        // Of a sender that has closed what is here is not what it sent: no message comes of it (`finish`), and its end is heard soon.
+        if wanted > 0 && (means.fetch(&from, to, 0, wanted).is_err() || !link.is_still_offered()) {
             return Ok(false);
         }
         let ns = begun.zip(self.clock.as_ref()).map_or(0, |(begun, clock)| clock.now() - begun);
@@ -190,7 +191,7 @@ impl Copies {
                     c.stage = Stage::Invited(number);
                     self.waiting.push(id);
                 } else if over {
-                    self.finish(id, ended)
+                    self.finish(link, id, ended)
                 } else {
                     self.copying.push_front(id)
                 }
@@ -219,7 +220,7 @@ impl Copies {
     pub(super) fn look_at_waiting(&mut self, link: &Link, ended: &mut Ended) {
         let mut i = 0;
         while let Some(&id) = self.waiting.get(i) {
-            match self.take_back(id, ended) {
+            match self.take_back(link, id, ended) {
                 Help::Busy => {
                     i += 1;
                     continue;
@@ -236,7 +237,7 @@ impl Copies {
                     i += 1;
                     continue;
                 }
-                self.finish(id, ended);
+                self.finish(link, id, ended);
             } else if let Some(Coming { state: State::Copying(Copying { stage: Stage::Invited(number), .. }), .. }) =
                 self.rx.get(&id)
             {
@@ -244,7 +245,7 @@ impl Copies {
                     i += 1;
                     continue;
                 }
-                self.finish(id, ended);
+                self.finish(link, id, ended);
             }
             self.waiting.swap_remove(i);
         }
@@ -348,7 +349,7 @@ impl Copies {
     }
 
     /// The sender has done its share.
-    pub fn on_done(&mut self, header: &Header, ended: &mut Ended) -> Result<(), Corrupt> {
+    pub fn on_done(&mut self, link: &Link, header: &Header, ended: &mut Ended) -> Result<(), Corrupt> {
         let id = u32::try_from(header.tag).map_err(|_| Corrupt)?;
         // It may have crossed our FIN, or our wish for a stream.
         let Some(coming) = self.rx.get_mut(&id) else { return Ok(()) };
@@ -371,7 +372,7 @@ impl Copies {
         c.stage = Stage::Alone(end);
         if c.next == end {
             if waiting {
-                self.finish(id, ended);
+                self.finish(link, id, ended);
             }
         } else if cannot_read {
             self.decline(id, self.peer_no_write, ended);
@@ -381,8 +382,11 @@ impl Copies {
         Ok(())
     }
 
-    /// All bytes are there.
-    pub(super) fn finish(&mut self, id: u32, ended: &mut Ended) {
+    /// All bytes are there. If the sender has closed meanwhile they need not be those that it sent: the receive then fails when its end is heard.
+    pub(super) fn finish(&mut self, link: &Link, id: u32, ended: &mut Ended) {
+        if !link.is_still_offered() {
+            return;
+        }
         let Some(coming) = self.rx.remove(&id) else { return };
         let unmapped = coming.is_unmapped();
         let mapped = !coming.needs_kernel();

@@ -109,8 +109,11 @@ impl Copies {
             Err(NoAccess::Forbidden | NoAccess::Gone) => self.no_write = true,
             _ => {}
         }
+        // What was tried: in memory that is mapped here the kernel was not asked.
+        let forbidden = part.loan.is_none() && self.no_write;
+        link.end_back(&part.share, done);
         self.parts.pop_front();
-        self.notes.push_back(Note::Done(id, done, self.no_write));
+        self.notes.push_back(Note::Done(id, done, forbidden));
         0
     }
 

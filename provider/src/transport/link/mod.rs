@@ -12,7 +12,7 @@ mod copies;
 mod head;
 mod invitations;
 
-use crate::mem::atomic::{Ordering, Words};
+use crate::mem::atomic::{Ordering, Words, fence};
 use crate::mem::engine::Engine;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::{UserSeg, total_len};
@@ -576,6 +576,8 @@ impl Link {
     /// Tells the peer that nothing will follow.
     pub fn close(&self) {
         self.mine.word(STATE).store(CLOSED, Ordering::Release);
+        // Before the application's next store to a buffer that it has back: `is_still_offered` of the peer.
+        fence();
     }
 
     /// Whether the peer closed in good order.

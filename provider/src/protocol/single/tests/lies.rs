@@ -110,7 +110,10 @@ fn lies_about_what_the_helper_copied() {
     let Some(id) = b.copies.help.id else { return };
     let done = |chunks| Header { kind: Kind::Done, flags: 0, len: 0, ack: 0, tag: id.into(), data: chunks };
     for chunks in [17, u64::MAX, 16] {
-        assert!(b.copies.on_done(&done(chunks), &mut Ended::default()).is_err(), "{chunks} of 16, of which one at least is here");
+        assert!(
+            b.copies.on_done(&b.link, &done(chunks), &mut Ended::default()).is_err(),
+            "{chunks} of 16, of which one at least is here"
+        );
     }
     b.copies.abort();
     drop(a);

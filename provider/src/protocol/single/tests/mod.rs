@@ -1,6 +1,7 @@
 //! Both sides of the protocol over real links, in one process: the kernel copies from us to us. Here is that every message arrives, whatever happens;
-//! beside it who copies what, what is offered, what is kept, who is asked who he is, who is not there any more, what the helper thread does, receives that invite, and lies.
+//! beside it who copies what, what is offered, what is kept, who is asked who he is, who is not there any more, what the helper thread does, receives that invite, one side that closes, and lies.
 
+mod closing;
 mod copier;
 mod gone;
 mod identity;
@@ -190,7 +191,7 @@ impl Side {
             }
             Kind::Done => {
                 let mut ended = Ended::default();
-                self.copies.on_done(&header, &mut ended)?;
+                self.copies.on_done(&self.link, &header, &mut ended)?;
                 self.take(ended);
             }
             Kind::Cts => {

@@ -276,7 +276,7 @@ fn a_refusal_is_about_what_was_tried() {
         }
         let named = |b: &mut Side, id| b.copies.shared_out(id, &mut b.arena).map(|(named, _)| named.lent);
         assert_eq!(named(&mut b, 1), Some(lent.into()));
-        b.copies.on_done(&refusal, &mut Ended::default()).expect("sound");
+        b.copies.on_done(&b.link, &refusal, &mut Ended::default()).expect("sound");
         assert_eq!((b.copies.no_stores, b.copies.peer_no_write), (lent, !lent));
         assert_eq!(named(&mut b, 2), lent.then_some(0), "alone, if there is no other way");
     }
@@ -292,5 +292,31 @@ fn no_system_call_takes_more_than_a_chunk() {
         let (longest, table) = (remote::longest::take(), 64);
         assert!((1..=CHUNKS.1 + table).contains(&longest), "{sharing:?}: {longest} bytes");
         assert!(from == to && b.moved > 0 && (a.moved > 0) == (sharing == Sharing::Always));
+    }
+}
+
+/// What the kernel refused once is not told of a part that lies in mapped memory, for which it was not asked.
+#[test]
+fn a_refusal_is_not_told_of_what_is_mapped() {
+    if !kernel_allows() {
+        return;
+    }
+    for mapped in [true, false] {
+        let (mut a, mut b) = sides(1);
+        let table = Table::default();
+        aim(&mut a, Reach::Everything, &table);
+        aim(&mut b, Reach::Everything, &table);
+        lend(&mut b, &mut a, if mapped { Lent::ToWrite } else { Lent::No });
+        a.copies.no_write = true;
+        let mut from = vec![1; 400_000];
+        b.posted.push(Some(want(0, &[b.arena.memory.as_user(0, from.len())])));
+        Single::start(&mut a.wire(), &message(0, &[of_slice(&mut from)]), &req(0)).expect("offered");
+        assert!(b.drain().expect("sound"));
+        b.push();
+        assert!(a.drain().expect("sound"), "it is shared out");
+        b.push();
+        a.push();
+        let header = b.link.peek().expect("sound").expect("it has ended its part");
+        assert_eq!((header.kind, header.flags & flag::FORBIDDEN != 0), (Kind::Done, !mapped));
     }
 }
