@@ -3,7 +3,7 @@
 //! while the target sleeps.
 //!
 //! ```text
-//! root   one line, where the endpoint's name says (its locator): magic, address of the slots, slots, flags, tag, 0, 0, check
+//! root   one line, where the endpoint's name says (its locator): magic, address of the slots, slots, flags, tag, edition, 0, check
 //! slot   one line: state, key, base, length, access, generation, tag, check
 //! ```
 //! * The tag is this table's own, and stands in the locator too: another table at the same address, of a later domain of the
@@ -12,6 +12,7 @@
 //! * A reader may copy a slot while it changes: the check word covers all others, so a torn copy is seen as one.
 //! * A closed region's slot changes before its memory is given back, and a generation is never used twice, so that a reader that
 //!   finds a slot unchanged knows that it is the same registration. When the table grows, every old slot is wiped.
+//! * Slots that were outgrown may be slots of the table again. Each time the root has another edition, so that a reader that found nothing, and the root as it was, knows that there was nothing.
 
 use crate::sys::host;
 use crate::types::Access;
@@ -82,6 +83,7 @@ fn home(key: u64, slots: u64) -> u64 {
 pub struct Root {
     slots_at: u64,
     slots: u64,
+    edition: u64,
     /// Whether the target wants to be told of operations that need nothing of it.
     pub events: bool,
 }
@@ -95,9 +97,9 @@ impl Root {
 
     /// Validates a copy of the root that `at` should lead to.
     pub fn parse(line: &Line, at: Locator) -> Option<Root> {
-        let [_, slots_at, slots, flags, ..] = *line;
+        let [_, slots_at, slots, flags, _, edition, ..] = *line;
         let sound = Root::is_of(line, at) && is_sound(line) && slots.is_power_of_two() && slots <= MOST;
-        sound.then_some(Root { slots_at, slots, events: flags & EVENTS != 0 })
+        sound.then_some(Root { slots_at, slots, edition, events: flags & EVENTS != 0 })
     }
 
     /// The addresses at which `key` may be found, in the order to be searched.
@@ -162,8 +164,9 @@ fn fresh(slots: usize) -> Box<[AtomicU64]> {
 pub struct Table {
     root: Box<[AtomicU64]>,
     slots: Box<[AtomicU64]>,
-    /// Tables that were outgrown; all wiped. Readers may still look there, so they stay.
+    /// Slots that were outgrown; all wiped. Readers may still look there, so they stay, and are the next ones of their number.
     old: Vec<Box<[AtomicU64]>>,
+    edition: u64,
     /// Slots not free.
     used: usize,
     taken: usize,
@@ -175,7 +178,8 @@ pub struct Table {
 impl Default for Table {
     fn default() -> Table {
         let (slots, tag) = (fresh(FEWEST), host::random() as u16);
-        let table = Table { root: fresh(1), slots, old: Vec::new(), used: 0, taken: 0, generation: 0, events: false, tag };
+        let table =
+            Table { root: fresh(1), slots, old: Vec::new(), edition: 0, used: 0, taken: 0, generation: 0, events: false, tag };
         table.publish();
         table
     }
@@ -210,7 +214,7 @@ impl Table {
     fn publish(&self) {
         let flags = if self.events { EVENTS } else { 0 };
         let tag = self.tag.into();
-        write(&self.root, &sealed([MAGIC, self.slots.as_ptr() as u64, self.count() as u64, flags, tag, 0, 0, 0]));
+        write(&self.root, &sealed([MAGIC, self.slots.as_ptr() as u64, self.count() as u64, flags, tag, self.edition, 0, 0]));
     }
 
     fn slot(&self, at: usize) -> &[AtomicU64] {
@@ -259,7 +263,10 @@ impl Table {
 
     /// Makes room, if only by sweeping out slots that were taken.
     fn grow(&mut self) {
-        let bigger = fresh(((self.taken + 1) * 4).next_power_of_two().max(FEWEST));
+        let count = ((self.taken + 1) * 4).next_power_of_two().max(FEWEST);
+        let again = self.old.iter().position(|old| old.len() == count * LINE_WORDS);
+        let bigger = again.map_or_else(|| fresh(count), |at| self.old.swap_remove(at));
+        self.edition += 1;
         let old = std::mem::replace(&mut self.slots, bigger);
         (self.used, self.taken) = (0, 0);
         for slot in old.chunks_exact(LINE_WORDS) {
@@ -347,6 +354,25 @@ mod tests {
         assert!((0..FEWEST as u64).all(|key| look_up(&table, key).is_some()));
     }
 
+    /// A reader that looked while slots were filled for a second time has not missed anything without knowing.
+    #[test]
+    fn slots_in_use_again_are_told_apart() {
+        let mut table = Table::default();
+        let mut roots = Vec::new();
+        for key in 0..100 {
+            let root = Root::parse(&copy(&table.root), table.locator()).expect("a sound root");
+            if roots.last() != Some(&root) {
+                roots.push(root);
+            }
+            table.insert(key, 1, 1, Access::empty());
+            table.remove(key);
+        }
+        assert!(roots.len() > 4, "swept out now and then");
+        let distinct: std::collections::HashSet<u64> = roots.iter().map(|root| root.edition).collect();
+        let places: std::collections::HashSet<u64> = roots.iter().map(|root| root.slots_at).collect();
+        assert_eq!((distinct.len(), places.len()), (roots.len(), 2));
+    }
+
     /// A domain was closed, and the next one's table lies in the same place.
     #[test]
     fn a_table_is_not_taken_for_another() {
@@ -374,5 +400,6 @@ mod tests {
             table.remove(key);
         }
         assert_eq!((table.count(), look_up(&table, 99_999)), (FEWEST, None));
+        assert_eq!(table.old.len(), 1, "of what was swept out");
     }
 }
