@@ -12,6 +12,7 @@ use crate::sys::userfault::{Batch, Change, Userfault};
 use crate::sys::{fork, thread};
 use core::ops::Range;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::sync::{Condvar, Mutex as Flag, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -116,10 +117,17 @@ impl Monitor {
             return None;
         }
         let watch = watched.watches.begin(range)?;
-        if self.fault.watch(watch.range()).is_ok() {
-            return Some(watch);
-        }
-        watched.watches.end(&watch, |part| self.fault.unwatch(&part));
+        let why = match self.fault.watch(watch.range()) {
+            Ok(()) => return Some(watch),
+            Err(why) => why,
+        };
+        // The kernel looks at all of it before it watches any, and before Linux 6.17 takes away what is somebody else's, too: a range that is not free is left alone.
+        // Without memory it may stop half-way.
+        watched.watches.end(&watch, |part| {
+            if why == Errno::NOMEM {
+                self.fault.unwatch(&part);
+            }
+        });
         None
     }
 
