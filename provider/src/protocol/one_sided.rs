@@ -333,6 +333,10 @@ impl OneSided {
         if open.left > 0 {
             return Ok(None);
         }
+        // Numbers follow each other: what is not all in the ring yet cannot have been carried out, and its buffer is still needed.
+        if self.queue.front().is_some_and(|job| id.wrapping_sub(job.id) < 1 << 31) {
+            return Err(Corrupt);
+        }
         Ok(self.open.remove(&id).map(|o| Finished { req: o.req, failed: o.failed }))
     }
 
@@ -390,6 +394,63 @@ impl Debt {
                 *sent += n;
                 Ok(last)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::user::of_slice;
+    use crate::request::Special;
+    use crate::shm::segment;
+    use crate::types::{CompFlags, Level, UserCtx};
+
+    fn links() -> (Link, Link) {
+        let (a, b) = (segment::private(1 << 14), segment::private(1 << 14));
+        let (mut here, mut there) = (Link::new(a.clone(), 1 << 16), Link::new(b.clone(), 1 << 16));
+        here.attach(b, None);
+        there.attach(a, None);
+        (here, there)
+    }
+
+    /// A target says that a put is done of which it has only the beginning; then of one that waits behind it; and then what is true.
+    #[test]
+    fn an_answer_to_what_was_not_sent_yet() {
+        for (id, records) in [(0, 1), (1, 1), (0, 100)] {
+            let ((mut link, mut liar), mut one_sided, regions) = (links(), OneSided::default(), Regions::default());
+            let mut bytes = vec![7; 100_000];
+            for ctx in 0..2 {
+                let req = SendReq {
+                    ctx: UserCtx(ctx),
+                    level: Level::Delivery,
+                    report: true,
+                    special: Special::NOTHING,
+                    flags: CompFlags::RMA,
+                };
+                let payload = Payload::Lent((&[of_slice(&mut bytes)][..]).into());
+                one_sided.start(Task::Put(payload, None), &[RemoteSeg { addr: 0, len: 100_000, key: 1 }], req);
+            }
+            for _ in 0..records {
+                one_sided.push(&mut link, &regions, 4096).expect("sound");
+                while let Some(header) = liar.peek().expect("sound") {
+                    liar.consume(header.lines());
+                    if records == 1 {
+                        break;
+                    }
+                }
+                liar.tell();
+            }
+            assert_eq!(one_sided.queue.is_empty(), records > 1);
+            let tag = Ending { id, piece: 0, outcome: Ok(()) }.emit();
+            liar.send(&Draft { flags: flag::LAST, ..bare(Kind::Answer, tag, 0) }, Class::Control).expect("room");
+            let header = link.peek().expect("sound").expect("an answer");
+            let told = one_sided.on_answer(&link, &header);
+            assert_eq!(
+                told.is_ok_and(|finished| finished.is_some_and(|f| f.req.ctx == UserCtx(0))),
+                records > 1,
+                "{id} {records}"
+            );
         }
     }
 }
