@@ -4,6 +4,7 @@ use super::Domain;
 use crate::endpoint::{Endpoint, Out, RecvArgs, SharedRx};
 use crate::error::{Error, Result};
 use crate::types::{Addr, EpId, OpFlags, SrxId, UserCtx};
+use smallvec::SmallVec;
 
 impl Domain {
     /// Opens a shared receive context (fi_endpoint(3), fi_srx_context) with these default flags. `directed`: its receives may name a
@@ -111,6 +112,10 @@ impl Domain {
             // Who peeks in a loop must make progress by it.
             self.progress();
         }
+        // Whose message is the oldest is known once the books know who has left.
+        for at in self.eps.iter().filter(|(_, ep)| ep.owes_books()).map(|(at, _)| at).collect::<SmallVec<[usize; 4]>>() {
+            self.with_books(at, |_, _| ());
+        }
         let member = self.member(srx);
         let report = member.and_then(|at| self.eps.get(at)).is_none_or(|ep| ep.reports_recv(flags));
         let context = self.contexts.get_mut(srx.0).ok_or(Error::Invalid)?;
@@ -145,6 +150,9 @@ impl Domain {
     /// # Errors
     /// [`Error::NoMessage`] as for [`cancel`](Self::cancel).
     pub fn srx_cancel(&mut self, srx: SrxId, ctx: UserCtx) -> Result<()> {
+        if self.owner.is_elsewhere() {
+            return Err(Error::Forked);
+        }
         let member = self.member(srx);
         let context = self.contexts.get_mut(srx.0).ok_or(Error::Invalid)?;
         let tell = context.withdraw(ctx).ok_or(Error::NoMessage)?;

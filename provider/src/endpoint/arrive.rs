@@ -146,6 +146,13 @@ impl Endpoint {
 
     /// A receive has all its bytes.
     pub(super) fn received(&mut self, out: &mut Out<'_>, via: PeerId, received: Received) {
+        if let Some(member) = self.member.as_mut().filter(|member| !member.lent)
+            && received.req.special.multi().is_some()
+        {
+            // Its buffer is in books that are not here. A sleeper makes a turn, with them.
+            member.late.push((via, received));
+            return self.report.rouse();
+        }
         let src = self.source_of(via);
         self.stats.received += 1;
         let Received { req, env, placed } = received;

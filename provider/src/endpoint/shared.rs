@@ -1,8 +1,8 @@
 //! Shared receive contexts (fi_endpoint(3), fi_srx_context): receives that serve whichever endpoint gets a message first.
 //!
 //! An endpoint works with the books that it holds. A member of a context holds none: the domain lends it the context's for everything
-//! that may receive, and takes them back (`domain/shared.rs`). What happens outside of that, in a send, touches no books; the
-//! departure of a peer is noted there and carried out when the books come next.
+//! that may receive, and takes them back (`domain/shared.rs`). What happens outside of that, in a send, touches no books; what it means for them, the
+//! departure of a peer and a message that got whole in a buffer for many, is noted there and carried out when the books come next.
 //!
 //! Shared books hold messages of several endpoints, whose peer numbers mean nothing to each other: [`HeldMsg::owner`] tells them apart,
 //! and no receive names a source.
@@ -12,7 +12,7 @@ use super::recv::{self, RecvArgs, Wanted};
 use super::{Endpoint, Out, request};
 use crate::error::{Error, Result};
 use crate::matching::Key;
-use crate::request::{Envelope, RecvReq};
+use crate::request::{Envelope, Received, RecvReq};
 use crate::types::{Addr, OpFlags, PeerId, UserCtx};
 
 /// A peer that is gone, with what the books have to be told.
@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub context: usize,
     /// It holds the context's books now.
     pub lent: bool,
+    /// Messages in buffers for many that got whole while it did not, and the links that brought them.
+    pub late: Vec<(PeerId, Received)>,
     /// Peers that went while it did not.
     pub left: Vec<Left>,
 }
@@ -102,7 +104,7 @@ impl Endpoint {
         if self.member.is_some() || self.name.is_some() {
             return Err(Error::BadState);
         }
-        self.member = Some(Member { context, lent: false, left: Vec::new() });
+        self.member = Some(Member { context, lent: false, late: Vec::new(), left: Vec::new() });
         Ok(())
     }
 
@@ -125,12 +127,30 @@ impl Endpoint {
         }
     }
 
+    /// Whether something happened that the context's books do not know yet.
+    pub(crate) fn owes_books(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| !member.late.is_empty() || !member.left.is_empty())
+    }
+
     /// Gets the context's books; [`give_back`](Self::give_back) must follow.
     pub(crate) fn lend(&mut self, out: &mut Out<'_>, context: &mut SharedRx) {
         core::mem::swap(&mut self.books, &mut context.books);
         let Some(member) = &mut self.member else { return };
         member.lent = true;
-        for left in core::mem::take(&mut member.left) {
+        if !member.late.is_empty() || !member.left.is_empty() {
+            self.bring_up_to_date(out);
+        }
+    }
+
+    /// Tells the books, which have just come, what happened while they were not here.
+    #[cold]
+    fn bring_up_to_date(&mut self, out: &mut Out<'_>) {
+        let Some(member) = &mut self.member else { return };
+        let (late, left) = (core::mem::take(&mut member.late), core::mem::take(&mut member.left));
+        for (via, received) in late {
+            self.received(out, via, received);
+        }
+        for left in left {
             self.clear_out(out, left);
         }
     }
@@ -171,7 +191,8 @@ impl Endpoint {
         let owner = self.index;
         self.books.retain(|msg| msg.owner != owner);
         for id in self.peers.ids() {
-            for (req, _) in self.peers.get_mut(id).streams.abort().recvs {
+            let peer = self.peers.get_mut(id);
+            for (req, _) in peer.streams.abort().recvs.into_iter().chain(peer.copies.abort().recvs) {
                 if let Some(multi) = req.special.multi() {
                     recv::abandon(&mut self.books.multis, &self.report, out, multi.index());
                 }
