@@ -262,7 +262,7 @@ impl Node {
     /// Lets others read and write a buffer.
     pub fn register(&mut self, buffer: &Buffer, len: usize) -> Result<(), Error> {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let region = Region { memory: buffer.segment(len), access, by_address: false, counter: None };
+        let region = Region { memory: buffer.segment(len), access, by_address: false };
         self.domain.mr_register(Some(KEY), region).map(drop)
     }
 

@@ -426,19 +426,22 @@ impl Domain {
         self.regions.close(key)
     }
 
-    /// Counts what peers do to a region (fi_mr_bind).
+    /// Counts what peers do to a region (fi_mr_bind): what of [`CntrEvents::REMOTE_READ`] and [`CntrEvents::REMOTE_WRITE`] is named.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such region or counter.
-    pub fn mr_bind_cntr(&mut self, key: u64, cntr: CntrId) -> Result<()> {
+    pub fn mr_bind_cntr(&mut self, key: u64, cntr: CntrId, events: CntrEvents) -> Result<()> {
         if !self.cntrs.contains(cntr.0) {
             return Err(Error::Invalid);
         }
-        self.regions.bind_counter(key, cntr)
+        self.regions.bind_counter(key, cntr, events)
     }
 
     /// Cancels a posted receive, or a triggered operation that was not started.
     pub fn cancel(&mut self, ep: EpId, ctx: UserCtx) -> Result<()> {
+        if self.owner.is_elsewhere() {
+            return Err(Error::Forked);
+        }
         let posted = self.eps.get_mut(ep.0).ok_or(Error::Invalid)?.cancel(lend!(self), ctx);
         match posted {
             Err(Error::NoMessage) if !self.deferred.is_empty() => self.cancel_triggered(ep, ctx),

@@ -61,6 +61,13 @@ pub struct RecvReq {
     pub special: Special,
 }
 
+impl RecvReq {
+    /// Who hears of it, if it is deferred work, and whether an entry is wanted, too.
+    pub fn aside(&self) -> Option<(Aside, bool)> {
+        self.special.aside().map(|aside| (aside, self.report))
+    }
+}
+
 /// What few operations are: one word, since all operations carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Special(u32);

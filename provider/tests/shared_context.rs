@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Deadline, Event, Msg, Node, Want, attr, pattern, seg, watchdog};
+use common::{Deadline, Event, Msg, Node, Want, attr, not_by_network, pattern, seg, watchdog};
 use rustmx::{
     Access, Addr, AddressVector, CntrEvents, CntrId, CompFlags, Config, CqId, CqRead, Deferral, Domain, EpId, Error, Log,
     OpFlags, RecvArgs, SrxId, Tell, UserCtx, UserSeg, Work,
@@ -164,6 +164,60 @@ fn one_buffer_takes_messages_of_all_members() {
     assert_eq!(got, [[0, 2], [1, 3]], "each member's messages are its own");
     places.sort_unstable();
     assert!(places.windows(2).all(|two| two[1] - two[0] >= 100), "{places:?}");
+}
+
+/// A long message that gets whole while its endpoint only sends: the buffer goes back all the same, and so does one whose message breaks off with the endpoint.
+#[test]
+fn a_buffer_goes_back_after_long_messages() {
+    if not_by_network("what one side copies by itself is of shared memory") {
+        return;
+    }
+    let _dog = watchdog("shared_long", 60);
+    const LEN: usize = 2 << 20;
+    for closes in [false, true] {
+        let config = Config { syscall_min: 64 << 10, ..Config::default() };
+        let (mut host, mut n) = (Host::with(2, config.clone()), Node::with(config, attr()));
+        let to = host.known_by(&n, 0);
+        let back = host.av.insert(&n.name());
+        let (mut buf, mut out, mut answer) = (vec![0u8; LEN], pattern(LEN, 3), pattern(100_000, 4));
+        // They know each other.
+        host.post(Want::tag(1), &mut [0]).expect("posted");
+        n.send(Msg::new(to, 1), &mut [1]).expect("send");
+        host.next(0, &mut n).expect("received");
+        host.post(Want::any().ctx(9).with(OpFlags::MULTI_RECV), &mut buf).expect("posted");
+        n.send(Msg::new(to, 2), &mut out).expect("send");
+        // It is matched, and a part of it is there.
+        host.domain.progress();
+        let c = if closes {
+            host.domain.ep_close(host.eps[0].0).expect("closed");
+            let until = Deadline::new(20);
+            loop {
+                if let Some(e) = host.poll(0).pop() {
+                    break e.expect("an entry");
+                }
+                until.check(|| "the buffer does not come back".into());
+            }
+        } else {
+            let iov = [seg(&mut answer)];
+            for _ in 0..LEN >> 18 {
+                let flags = Some(OpFlags::empty());
+                let args = rustmx::SendArgs {
+                    to: back,
+                    tagged: true,
+                    tag: 3,
+                    data: None,
+                    iov: &iov,
+                    ctx: UserCtx(3),
+                    flags,
+                    inject: false,
+                };
+                host.domain.send(host.eps[0].0, &args).expect("send");
+            }
+            host.next(0, &mut n).expect("received")
+        };
+        assert_eq!((c.ctx, c.flags.contains(CompFlags::MULTI_RECV)), (UserCtx(9), true), "closes {closes}: {c:?}");
+        assert!(closes || (c.len == LEN && buf == out));
+    }
 }
 
 #[test]
@@ -344,6 +398,85 @@ fn triggers_fire_in_the_order_of_their_thresholds() {
     a.node.domain.cntr_close(a.when).expect("nothing waits for it any more");
 }
 
+/// What cannot be started when it is due fails as what it is: in the counters of its kind, and in its entry; of work of the queue, with an entry if one was asked for.
+#[test]
+fn what_cannot_be_started_fails_as_what_it_is() {
+    let mut a = Alone::new();
+    let (ep, cq) = (a.node.domain.ep_open(attr()).expect("endpoint"), a.node.domain.cq_open());
+    let cntrs = [CntrEvents::SEND, CntrEvents::RECV, CntrEvents::READ, CntrEvents::WRITE].map(|events| {
+        let cntr = a.node.domain.cntr_open();
+        a.node.domain.ep_bind_cntr(ep, cntr, events).expect("counter");
+        cntr
+    });
+    a.node.domain.ep_bind_av(ep, a.node.av.clone()).expect("av");
+    a.node.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+    a.node.domain.ep_enable(ep).expect("enable");
+    let nobody = Addr(99);
+    let mut buf = [1u8; 8];
+    let (iov, places) = ([seg(&mut buf)], [rustmx::RemoteSeg { addr: 0, len: 8, key: 1 }]);
+    let mut failed = [0; 4];
+    for (tell, flags) in [
+        (Tell::Endpoint, OpFlags::COMPLETION),
+        (Tell::Counter(Some(a.done)), OpFlags::COMPLETION),
+        (Tell::Counter(Some(a.done)), OpFlags::empty()),
+    ] {
+        for kind in 0..4 {
+            let (ctx, flags) = (UserCtx(kind), Some(flags));
+            let work = match kind {
+                0 => Work::Send(
+                    ep,
+                    rustmx::SendArgs { to: nobody, tagged: true, tag: 1, data: None, iov: &iov, ctx, flags, inject: false },
+                ),
+                1 => Work::Recv(ep, RecvArgs { from: nobody, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx, flags }),
+                _ => Work::Rma(
+                    ep,
+                    rustmx::RmaArgs {
+                        to: nobody,
+                        write: kind == 3,
+                        iov: &iov,
+                        places: &places,
+                        data: None,
+                        ctx,
+                        flags,
+                        inject: false,
+                    },
+                ),
+            };
+            let quiet = tell != Tell::Endpoint && !flags.is_some_and(|f| f.contains(OpFlags::COMPLETION));
+            let told = a.node.domain.cntr_counts(a.done).1;
+            a.node.domain.defer(Deferral { cntr: a.when, threshold: 0, tell }, &work, 1).expect("deferred");
+            failed[kind] += u64::from(!quiet);
+            let expected = [
+                CompFlags::SEND | CompFlags::TAGGED,
+                CompFlags::RECV | CompFlags::TAGGED,
+                CompFlags::RMA | CompFlags::READ,
+                CompFlags::RMA | CompFlags::WRITE,
+            ][kind];
+            let entry = a.node.domain.cq_read_error(cq).map(|e| (e.c.ctx, e.c.flags, e.error));
+            assert_eq!(entry, (!quiet).then_some((ctx, expected, Error::UnknownAddress)), "{tell:?} {kind}");
+            assert_eq!(cntrs.map(|c| a.node.domain.cntr_counts(c)), failed.map(|n| (0, n)), "{tell:?} {kind}");
+            assert_eq!(a.node.domain.cntr_counts(a.done).1 - told, u64::from(tell != Tell::Endpoint));
+        }
+    }
+}
+
+/// A counter that waiting work will change, or be told to, cannot be closed: another one could get its place.
+#[test]
+fn counters_of_waiting_work_stay() {
+    let mut a = Alone::new();
+    let mut buf = [1u8; 8];
+    a.send_at(1, Tell::Counter(Some(a.done)), 1, &[seg(&mut buf)]).expect("deferred");
+    assert_eq!(a.node.domain.cntr_close(a.done), Err(Error::Busy));
+    a.node.domain.cancel_deferred(1).expect("cancelled");
+    let when = Deferral { cntr: a.when, threshold: 1, tell: Tell::Counter(None) };
+    a.node.domain.defer(when, &Work::Add(a.done, 1), 2).expect("deferred");
+    assert_eq!(a.node.domain.cntr_close(a.done), Err(Error::Busy));
+    a.node.domain.cntr_add(a.when, 1);
+    assert_eq!(a.node.domain.cntr_counts(a.done), (1, 0));
+    a.node.domain.cntr_close(a.done).expect("closed");
+    assert_eq!(a.node.domain.defer(when, &Work::Add(a.done, 1), 3), Err(Error::Invalid));
+}
+
 #[test]
 fn work_of_the_queue_is_told_to_its_counter_only() {
     let mut a = Alone::new();
@@ -383,7 +516,7 @@ fn deferred_memory_operations() {
     let mut a = Alone::new();
     let (mut out, mut there) = (pattern(64, 5), vec![0u8; 64]);
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let region = rustmx::Region { memory: seg(&mut there), access, by_address: false, counter: None };
+    let region = rustmx::Region { memory: seg(&mut there), access, by_address: false };
     let key = a.node.domain.mr_register(Some(3), region).expect("registered");
     let (iov, places) = ([seg(&mut out)], [rustmx::RemoteSeg { addr: 0, len: 64, key }]);
     for (mark, key) in [(1, 3), (2, 4)] {
@@ -451,6 +584,13 @@ fn work_without_room_waits() {
         a.send_at(1, Tell::Counter(Some(a.done)), tag, &iov).expect("deferred");
     }
     a.node.domain.cntr_add(a.when, 1);
+    assert!(a.node.domain.cntr_counts(a.done).0 < many, "there is no room for all of them");
+    // What waits for another counter is not held up by that.
+    let (other, changed) = (a.node.domain.cntr_open(), a.node.domain.cntr_open());
+    let when = Deferral { cntr: other, threshold: 1, tell: Tell::Counter(None) };
+    a.node.domain.defer(when, &Work::Add(changed, 1), many as usize).expect("deferred");
+    a.node.domain.cntr_add(other, 1);
+    assert_eq!(a.node.domain.cntr_counts(changed), (1, 0));
     let mut into = vec![[0u8; 8]; many as usize];
     for (tag, b) in into.iter_mut().enumerate() {
         n.recv(Want::tag(tag as u64), b).expect("posted");

@@ -310,6 +310,17 @@ fn other_threads_of_the_domain_wake() {
     node.domain.cntr_add(counter, 1);
     is_woken(&waiter);
     node.domain.awake();
+    // A receive from somebody nobody has heard of: whether he lives is to be asked in a while, by whoever sleeps.
+    let stranger = Node::new();
+    let from = peer(&node, &stranger.name().to_string());
+    while node.domain.doze().expect("doze") == Nap::NotNow {
+        node.poll();
+    }
+    waiter.settle();
+    let mut buf = [0; 8];
+    node.recv(Want::tag(7).from(from), &mut buf).expect("recv");
+    is_woken(&waiter);
+    node.domain.awake();
 }
 
 /// A peer that goes on polling is not asked for packets it has sent already, and a domain that polls again is found awake.

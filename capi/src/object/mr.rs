@@ -16,7 +16,7 @@ use crate::boundary::{Answer, Object, attr_prefix, class_of, hand_out, object, r
 use core::mem::offset_of;
 use libc::{c_int, c_void, iovec};
 use parking_lot::Mutex;
-use rustmx::{Access, Region, UserSeg};
+use rustmx::{Access, CntrEvents, Region, UserSeg};
 use std::sync::Arc;
 
 /// Rights that may be named. Those of our own side need no grant.
@@ -31,8 +31,8 @@ struct Mr {
     head: fid_mr,
     cell: Arc<DomainCell>,
     key: u64,
-    /// Keeps a bound counter from being closed.
-    bound: Mutex<Option<Uses>>,
+    /// Keeps bound counters from being closed.
+    bound: Mutex<Vec<Uses>>,
     _domain: Uses,
 }
 
@@ -67,15 +67,14 @@ impl Mr {
         }
         // SAFETY: one entry, and what it names is there until closing (caller).
         let memory = unsafe { UserSeg::new((*asked.iov).iov_base.cast(), (*asked.iov).iov_len) };
-        let region =
-            Region { memory, access: Access::from_bits_truncate(asked.access), by_address: domain.basic_regions, counter: None };
+        let region = Region { memory, access: Access::from_bits_truncate(asked.access), by_address: domain.basic_regions };
         let key = (!domain.basic_regions).then_some(asked.key);
         let key = domain.cell.control()?.mr_register(key, region)?;
         Ok(Mr {
             head: fid_mr { fid: slots::header(FI_CLASS_MR, asked.context, &FID), mem_desc: core::ptr::null_mut(), key },
             cell: domain.cell.clone(),
             key,
-            bound: Mutex::new(None),
+            bound: Mutex::default(),
             _domain: domain.uses.clone(),
         })
     }
@@ -94,8 +93,10 @@ impl Mr {
                 if !Arc::ptr_eq(&counter.cell, &self.cell) {
                     return refuse(FI_EDOMAIN);
                 }
-                self.cell.control()?.mr_bind_cntr(self.key, counter.id)?;
-                *self.bound.lock() = Some(counter.uses.clone());
+                // Without a flag: whatever peers do.
+                let flags = if flags == 0 { FI_REMOTE_WRITE | FI_REMOTE_READ } else { flags };
+                self.cell.control()?.mr_bind_cntr(self.key, counter.id, CntrEvents::from_bits_truncate(flags))?;
+                self.bound.lock().push(counter.uses.clone());
                 Ok(())
             }
             _ => refuse(FI_EINVAL),

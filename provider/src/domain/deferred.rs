@@ -9,9 +9,10 @@ use crate::endpoint::{AtomicArgs, Out, RecvArgs, RmaArgs, SendArgs};
 use crate::error::{Error, Result};
 use crate::mem::user::UserIov;
 use crate::request::Aside;
-use crate::types::{Addr, CntrId, EpId, OpFlags, RemoteSeg, UserCtx};
+use crate::types::{Addr, AtomicForm, CntrId, CompFlags, EpId, OpFlags, RemoteSeg, UserCtx};
 use crate::wire::order::Order;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// When deferred work is done, and who hears of it.
@@ -128,6 +129,38 @@ impl Kept {
             Kept::Set(..) | Kept::Add(..) => None,
         }
     }
+
+    /// What its completion says it was.
+    fn kind(&self) -> CompFlags {
+        let message = |tagged| if tagged { CompFlags::TAGGED } else { CompFlags::MSG };
+        match self {
+            Kept::Send { tag, .. } => CompFlags::SEND | message(tag.is_some()),
+            Kept::Recv { tag, .. } => CompFlags::RECV | message(tag.is_some()),
+            Kept::Rma { write, .. } => CompFlags::RMA | if *write { CompFlags::WRITE } else { CompFlags::READ },
+            Kept::Atomic { order, .. } => {
+                CompFlags::ATOMIC | if order.form == AtomicForm::Base { CompFlags::WRITE } else { CompFlags::READ }
+            }
+            Kept::Set(..) | Kept::Add(..) => CompFlags::empty(),
+        }
+    }
+
+    /// Whether the endpoint's entry was asked for.
+    fn wants_entry(&self) -> bool {
+        match self {
+            Kept::Send { flags, .. } | Kept::Recv { flags, .. } | Kept::Rma { flags, .. } | Kept::Atomic { flags, .. } => {
+                flags.is_some_and(|flags| flags.contains(OpFlags::COMPLETION))
+            }
+            Kept::Set(..) | Kept::Add(..) => false,
+        }
+    }
+
+    /// The counter that it changes itself.
+    fn changes(&self) -> Option<CntrId> {
+        match *self {
+            Kept::Set(cntr, _) | Kept::Add(cntr, _) => Some(cntr),
+            _ => None,
+        }
+    }
 }
 
 struct Item {
@@ -135,6 +168,17 @@ struct Item {
     tell: Tell,
     /// What the client calls it.
     mark: usize,
+}
+
+impl Item {
+    /// The counters that it needs besides the one that it waits for.
+    fn counters(&self) -> impl Iterator<Item = CntrId> + use<> {
+        let told = match self.tell {
+            Tell::Counter(cntr) => cntr,
+            Tell::Endpoint => None,
+        };
+        told.into_iter().chain(self.work.changes())
+    }
 }
 
 /// The place of an item among those of one counter: threshold first, then the order of submission (fi_trigger(3)).
@@ -202,46 +246,56 @@ impl Domain {
         {
             return Err(Error::Unsupported);
         }
-        self.cntrs[cntr.0].bound += 1;
+        let item = Item { work, tell, mark };
+        if item.counters().any(|cntr| !self.cntrs.contains(cntr.0)) {
+            return Err(Error::Invalid);
+        }
+        for cntr in item.counters().chain([cntr]) {
+            self.cntrs[cntr.0].bound += 1;
+        }
         self.deferred.submitted += 1;
         let place = (threshold, self.deferred.submitted);
         let queue = self.deferred.queues.entry((cntr, tell != Tell::Endpoint)).or_default();
-        queue.insert(place, Item { work, tell, mark });
+        queue.insert(place, item);
         self.run_deferred();
         Ok(())
     }
 
-    /// Does what is due. Returns how much.
+    /// Does what is due. Returns how much. What finds no room holds up what waits for the same counter behind it, and nothing else: others may have to leave first.
     pub(super) fn run_deferred(&mut self) -> usize {
         let mut done = 0;
-        self.deferred.stuck = false;
-        while let Some((key, place)) = self.due() {
+        let mut stuck: SmallVec<[(CntrId, bool); 2]> = SmallVec::new();
+        while let Some((key, place)) = self.due(&stuck) {
             let Some(item) = self.deferred.take(key, place) else { break };
             match self.start_deferred(&item) {
                 Err(Error::Again) => {
                     self.deferred.queues.entry(key).or_default().insert(place, item);
-                    self.deferred.stuck = true;
-                    break;
+                    stuck.push(key);
+                    continue;
                 }
                 Err(why) => self.fail_deferred(&item, why),
                 Ok(()) => {}
             }
-            self.unbind(key.0);
+            self.unbind(key.0, &item);
             done += 1;
         }
+        self.deferred.stuck = !stuck.is_empty();
         self.look_for_the_unusual();
         done
     }
 
-    fn unbind(&mut self, cntr: CntrId) {
-        if let Some(c) = self.cntrs.get_mut(cntr.0) {
-            c.bound -= 1;
+    /// An item that waited for this counter waits no more.
+    fn unbind(&mut self, cntr: CntrId, item: &Item) {
+        for cntr in item.counters().chain([cntr]) {
+            if let Some(c) = self.cntrs.get_mut(cntr.0) {
+                c.bound -= 1;
+            }
         }
     }
 
-    /// The next item whose counter has reached its threshold.
-    fn due(&self) -> Option<((CntrId, bool), Place)> {
-        self.deferred.queues.iter().find_map(|(key, queue)| {
+    /// The next item whose counter has reached its threshold, but for those of `stuck`.
+    fn due(&self, stuck: &[(CntrId, bool)]) -> Option<((CntrId, bool), Place)> {
+        self.deferred.queues.iter().filter(|(key, _)| !stuck.contains(key)).find_map(|(key, queue)| {
             let (cntr, with_failures) = *key;
             let c = self.cntrs.get(cntr.0)?;
             let reached = if with_failures { c.ok.wrapping_add(c.err) } else { c.ok };
@@ -299,28 +353,17 @@ impl Domain {
 
     /// Work that could not be started ends like work that fails.
     fn fail_deferred(&mut self, item: &Item, why: Error) {
-        match item.tell {
-            Tell::Counter(cntr) => {
-                if let Some(cntr) = cntr {
-                    self.count_failure(cntr);
-                }
-            }
-            Tell::Endpoint => {
-                let (out, receives) = (lend!(self), matches!(item.work, Kept::Recv { .. }));
-                if let Some((ep, ctx)) = item.work.endpoint()
-                    && let Some(ep) = self.eps.get_mut(ep.0)
-                {
-                    ep.never_started(out, ctx, receives, why);
-                }
-            }
+        let aside = match item.tell {
+            Tell::Endpoint => None,
+            Tell::Counter(cntr) => Some((Aside::new(cntr), item.work.wants_entry())),
+        };
+        let out = lend!(self);
+        if let Some((ep, ctx)) = item.work.endpoint()
+            && let Some(ep) = self.eps.get_mut(ep.0)
+        {
+            ep.never_started(out, ctx, item.work.kind(), aside, why);
         }
-    }
-
-    fn count_failure(&mut self, cntr: CntrId) {
-        if let Some(c) = self.cntrs.get_mut(cntr.0) {
-            c.err = c.err.wrapping_add(1);
-            self.rouse();
-        }
+        self.rouse();
     }
 
     /// Takes back what was submitted as `mark` and has not been started. It is not reported.
@@ -348,8 +391,8 @@ impl Domain {
 
     fn drop_deferred(&mut self, gone: impl Fn(CntrId, &Item) -> bool) -> usize {
         let dropped = self.deferred.take_if(gone);
-        for (cntr, _) in &dropped {
-            self.unbind(*cntr);
+        for (cntr, item) in &dropped {
+            self.unbind(*cntr, item);
         }
         self.look_for_the_unusual();
         dropped.len()
@@ -360,7 +403,7 @@ impl Domain {
         let wanted = |_, item: &Item| item.tell == Tell::Endpoint && item.work.endpoint() == Some((ep, ctx));
         let cancelled = self.deferred.take_if(wanted);
         for (cntr, item) in &cancelled {
-            self.unbind(*cntr);
+            self.unbind(*cntr, item);
             self.fail_deferred(item, Error::Cancelled);
         }
         self.look_for_the_unusual();

@@ -31,6 +31,8 @@ impl Endpoint {
         if !peer.awaited && peer.contact == Contact::None && !peer.name.is_contact() && peer.name.identity() != own {
             peer.awaited = true;
             self.poll.awaited.push_back((now, id));
+            // A thread that sleeps knows nothing of this question.
+            self.report.rouse();
         }
     }
 

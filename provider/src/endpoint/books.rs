@@ -44,7 +44,7 @@ pub(super) struct Books {
 /// A receive that was taken back.
 pub(super) struct Withdrawn {
     pub tagged: bool,
-    pub aside: Option<Aside>,
+    pub aside: Option<(Aside, bool)>,
 }
 
 impl Books {
@@ -87,7 +87,7 @@ impl Books {
                     recv::retire(&mut self.multis, at);
                     return Some(Withdrawn { tagged, aside: None });
                 }
-                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.special.aside() }),
+                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.aside() }),
                 None => {}
             }
         }

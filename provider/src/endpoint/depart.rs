@@ -102,7 +102,7 @@ impl Endpoint {
         let culprit = self.peers.get(id).culprit();
         for (req, env) in recvs {
             let more = req.special.multi().map_or(CompFlags::empty(), |id| recv::message_done(&mut self.books.multis, id));
-            let failed = FailedRecv::broken_off(req.ctx, env, more).aside(req.special.aside());
+            let failed = FailedRecv::broken_off(req.ctx, env, more).aside(req.aside());
             self.report.recv_failed(out, failed, why, culprit);
         }
         self.drop_broken(id);
@@ -170,7 +170,7 @@ impl Endpoint {
             let matcher = if tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             for wanted in matcher.posted.remove_source(source) {
                 let receive = match wanted {
-                    Wanted::Once(req) => FailedRecv::unmatched(req.ctx, tagged, false).aside(req.special.aside()),
+                    Wanted::Once(req) => FailedRecv::unmatched(req.ctx, tagged, false).aside(req.aside()),
                     Wanted::Multi(at) => match recv::retire(&mut self.books.multis, at) {
                         Some(ctx) => FailedRecv::unmatched(ctx, tagged, true),
                         None => continue,

@@ -79,7 +79,7 @@ use crate::sys::absence::Absence;
 use crate::sys::clock::Clock;
 use crate::sys::{cpu, host, shortage};
 use crate::transport::{Door, Event, Guessed, Handed, Reach, Venue};
-use crate::types::{CntrEvents, CntrId, CqId, INJECT_MAX, INLINE_MAX, OpFlags, PeerId, UserCtx};
+use crate::types::{CntrEvents, CntrId, CompFlags, CqId, INJECT_MAX, INLINE_MAX, OpFlags, PeerId, UserCtx};
 use books::{Books, HeldMsg, Matcher};
 use crowd::Crowd;
 pub(crate) use crowd::Yields;
@@ -375,9 +375,17 @@ impl Endpoint {
         self.books.min_multi_recv = bytes;
     }
 
-    /// A triggered operation could not be started: it completes with why.
-    pub(crate) fn never_started(&self, out: &mut Out<'_>, ctx: UserCtx, receives: bool, why: Error) {
-        self.report.never_started(out, ctx, receives, why);
+    /// A triggered operation, or deferred work, which would have been what `flags` say, could not be started: it completes with why. `aside`: who hears of deferred work, and whether an entry
+    /// is wanted, too.
+    pub(crate) fn never_started(
+        &self,
+        out: &mut Out<'_>,
+        ctx: UserCtx,
+        flags: CompFlags,
+        aside: Option<(Aside, bool)>,
+        why: Error,
+    ) {
+        self.report.never_started(out, ctx, flags, aside, why);
     }
 
     /// What it did so far.

@@ -77,6 +77,11 @@ pub(super) struct Multi {
 }
 
 impl Multi {
+    /// Whether no message has gone to it.
+    fn is_unused(&self) -> bool {
+        self.used == 0 && self.outstanding == 0
+    }
+
     /// Whether it was posted with this context.
     pub fn has(&self, ctx: UserCtx) -> bool {
         self.ctx == ctx
@@ -195,7 +200,7 @@ impl Endpoint {
         }
         let (key, source) = self.key(out, args)?;
         if flags.contains(OpFlags::MULTI_RECV) {
-            return self.post_multi(out, args, key, report);
+            return self.post_multi(out, args, (key, source), report);
         }
         let req = request(args.ctx, report, args.iov.into(), aside);
         let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
@@ -271,13 +276,28 @@ impl Endpoint {
         self.bury(msg.via);
     }
 
-    fn post_multi(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, key: Key, report: bool) -> Result<()> {
+    fn post_multi(&mut self, out: &mut Out<'_>, args: &RecvArgs<'_>, from: (Key, Option<PeerId>), report: bool) -> Result<()> {
+        let (key, source) = from;
         let at = self.books.new_multi(args, report)?;
-        if !self.fill_multi(out, args.tagged, &key, at) {
+        if self.fill_multi(out, args.tagged, &key, at) {
+            return Ok(());
+        }
+        let Some(why) = source.and_then(|id| gone(self.peers.get(id))) else {
             let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             matcher.posted.post(key, Wanted::Multi(at));
+            return Ok(());
+        };
+        // Nobody will fill the rest.
+        let unused = self.books.multis.get(at).is_some_and(Multi::is_unused);
+        match retire(&mut self.books.multis, at) {
+            Some(_) if unused => Err(why),
+            Some(ctx) => {
+                self.report.recv_failed(out, FailedRecv::unmatched(ctx, args.tagged, true), why, Culprit::default());
+                Ok(())
+            }
+            // With the last of the messages that are still coming in.
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Messages that came early go to buffer `at`, in their order, up to one that came to another endpoint. Whether it is used
@@ -365,8 +385,7 @@ impl Endpoint {
         let (key, _) = self.key(out, args)?;
         let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
         let Some(found) = matcher.unexpected.find(&key) else {
-            let nothing = FailedRecv::unmatched(args.ctx, args.tagged, false);
-            self.report.recv_failed(out, nothing, Error::NoMessage, Culprit::default());
+            self.report.nothing_found(out, args.ctx, args.tagged);
             return Ok(());
         };
         let Some((env, via)) = matcher.unexpected.get(found).map(|m| (m.env, m.via)) else {

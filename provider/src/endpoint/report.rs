@@ -41,7 +41,8 @@ pub(super) struct FailedRecv {
     ctx: UserCtx,
     env: Envelope,
     more: CompFlags,
-    aside: Option<Aside>,
+    /// Of deferred work, and whether an entry is wanted.
+    aside: Option<(Aside, bool)>,
 }
 
 impl FailedRecv {
@@ -56,8 +57,8 @@ impl FailedRecv {
         FailedRecv { ctx, env, more, aside: None }
     }
 
-    /// The same, of deferred work.
-    pub fn aside(self, aside: Option<Aside>) -> FailedRecv {
+    /// The same, of deferred work, of which an entry may be wanted.
+    pub fn aside(self, aside: Option<(Aside, bool)>) -> FailedRecv {
         FailedRecv { aside, ..self }
     }
 }
@@ -245,14 +246,15 @@ impl Reporter {
         }
     }
 
-    /// A triggered operation could not be started.
+    /// A triggered operation, or deferred work, could not be started. `flags`: what it would have been.
     #[cold]
-    pub fn never_started(&self, out: &mut Out<'_>, ctx: UserCtx, receives: bool, why: Error) {
-        if receives {
-            self.recv_failed(out, FailedRecv::unmatched(ctx, false, false), why, Culprit::default());
+    pub fn never_started(&self, out: &mut Out<'_>, ctx: UserCtx, flags: CompFlags, aside: Option<(Aside, bool)>, why: Error) {
+        if flags.contains(CompFlags::RECV) {
+            let failed = FailedRecv::unmatched(ctx, flags.contains(CompFlags::TAGGED), false).aside(aside);
+            self.recv_failed(out, failed, why, Culprit::default());
         } else {
-            let flags = CompFlags::SEND;
-            let req = SendReq { ctx, level: Level::Transmit, report: true, special: Special::NOTHING, flags };
+            let (special, report) = aside.map_or((Special::NOTHING, true), |(aside, report)| (aside.into(), report));
+            let req = SendReq { ctx, level: Level::Transmit, report, special, flags };
             self.send_failed(out, &req, why, Culprit::default());
         }
     }
@@ -289,8 +291,7 @@ impl Reporter {
 
     #[cold]
     fn truncated(&self, out: &mut Out<'_>, c: Completion, olen: usize, req: &RecvReq) {
-        let aside = req.special.aside().map(|aside| (aside, req.report));
-        self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 }, aside);
+        self.recv_error(out, ErrorEntry { c, olen, error: Error::Truncated, peer: None, detail: 0 }, req.aside());
     }
 
     /// `aside`: deferred work, and whether it wants an entry.
@@ -309,15 +310,18 @@ impl Reporter {
         let c = Self::record(failed.ctx, &failed.env, 0, Addr::UNSPEC);
         let c = Completion { flags: c.flags | failed.more, ..c };
         let entry = ErrorEntry { c, olen: 0, error, peer: culprit.name, detail: culprit.pid };
-        self.recv_error(out, entry, failed.aside.map(|aside| (aside, false)));
+        self.recv_error(out, entry, failed.aside);
     }
 
     /// A peer read or wrote our memory; with data, that is an entry.
     pub fn touched(&self, out: &mut Out<'_>, touched: &Touched) {
         let Touched { write, len, key, data } = *touched;
-        self.count(out, if write { CntrEvents::REMOTE_WRITE } else { CntrEvents::REMOTE_READ }, false);
-        if let Some(counter) = out.regions.counter(key).and_then(|c| out.cntrs.get_mut(c.0)) {
-            counter.ok += 1;
+        let event = if write { CntrEvents::REMOTE_WRITE } else { CntrEvents::REMOTE_READ };
+        self.count(out, event, false);
+        for cntr in out.regions.counters(key, event) {
+            if let Some(c) = out.cntrs.get_mut(cntr.0) {
+                c.ok += 1;
+            }
         }
         if let Some(data) = data
             && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
@@ -339,6 +343,16 @@ impl Reporter {
         self.rouse();
         if report && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
             cq.push(c);
+        }
+    }
+
+    /// A peek found nothing: that is no receive, so it counts nowhere.
+    pub fn nothing_found(&self, out: &mut Out<'_>, ctx: UserCtx, tagged: bool) {
+        let env = Envelope { tagged, tag: 0, data: None, total: 0 };
+        let c = Self::record(ctx, &env, 0, Addr::UNSPEC);
+        self.rouse();
+        if let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0)) {
+            cq.push_error(ErrorEntry { c, olen: 0, error: Error::NoMessage, peer: None, detail: 0 });
         }
     }
 

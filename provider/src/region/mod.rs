@@ -9,10 +9,11 @@ pub mod execute;
 pub mod table;
 
 use crate::error::{Error, Result};
-use crate::mem::remote::{self, NoAccess};
+use crate::mem::remote::{self, NoAccess, Piece};
 use crate::mem::user::{self, UserSeg};
-use crate::types::{Access, CntrId};
+use crate::types::{Access, CntrEvents, CntrId};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use table::Table;
 
 /// A registration.
@@ -24,14 +25,14 @@ pub struct Region {
     pub access: Access,
     /// Whether peers name it by virtual address instead of by offset (`FI_MR_VIRT_ADDR`).
     pub by_address: bool,
-    /// Counts accesses by peers (fi_mr_bind).
-    pub counter: Option<CntrId>,
 }
 
 /// A domain's regions.
 #[derive(Default)]
 pub struct Regions {
     by_key: FxHashMap<u64, Region>,
+    /// What counts accesses by peers (fi_mr_bind), of few regions.
+    counters: FxHashMap<u64, SmallVec<[(CntrId, CntrEvents); 1]>>,
     table: Table,
 }
 
@@ -65,16 +66,20 @@ impl Regions {
     /// [`Error::Invalid`] if there is none.
     pub fn close(&mut self, key: u64) -> Result<()> {
         self.by_key.remove(&key).ok_or(Error::Invalid)?;
+        self.counters.remove(&key);
         self.table.remove(key);
         Ok(())
     }
 
-    /// Binds a counter of accesses by peers.
+    /// Binds a counter of accesses by peers: of reads, of what writes, or of both.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such region.
-    pub fn bind_counter(&mut self, key: u64, counter: CntrId) -> Result<()> {
-        self.by_key.get_mut(&key).ok_or(Error::Invalid)?.counter = Some(counter);
+    pub fn bind_counter(&mut self, key: u64, counter: CntrId, events: CntrEvents) -> Result<()> {
+        if !self.by_key.contains_key(&key) {
+            return Err(Error::Invalid);
+        }
+        self.counters.entry(key).or_default().push((counter, events));
         self.want_events();
         Ok(())
     }
@@ -94,9 +99,10 @@ impl Regions {
         (0..).find(|key| !self.by_key.contains_key(key)).unwrap_or(0)
     }
 
-    /// The counter bound to a region.
-    pub fn counter(&self, key: u64) -> Option<CntrId> {
-        self.by_key.get(&key)?.counter
+    /// The counters of this event that are bound to a region.
+    pub fn counters(&self, key: u64, event: CntrEvents) -> impl Iterator<Item = CntrId> + use<'_> {
+        let bound = self.counters.get(&key).map_or(&[][..], |bound| bound);
+        bound.iter().filter(move |(_, events)| events.contains(event)).map(|(cntr, _)| *cntr)
     }
 
     /// The memory that a request names.
@@ -124,8 +130,15 @@ impl Regions {
     /// [`Error::Unmapped`].
     pub fn read_out(&self, key: u64, piece: UserSeg) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(piece.len());
-        if self.is_everything(key) && !remote::is_mapped(piece.address(), piece.len()) {
-            return Err(Error::Unmapped);
+        if self.is_everything(key) {
+            // Only the peer vouches for the address: the kernel knows what can be read there.
+            let there = [Piece { addr: piece.address() as u64, len: piece.len() }];
+            match remote::append(std::process::id(), &there, piece.len(), None, &mut bytes) {
+                Ok(()) => return Ok(bytes),
+                // A sandbox without the system call; the mapping itself can still be asked for.
+                Err(NoAccess::Forbidden) if remote::is_mapped(piece.address(), piece.len()) => {}
+                Err(_) => return Err(Error::Unmapped),
+            }
         }
         user::gather_into(&[piece], 0, piece.len(), &mut bytes);
         Ok(bytes)
@@ -186,7 +199,7 @@ mod tests {
         let mut bytes = [0u8; 100];
         let memory = of_slice(&mut bytes);
         let mut regions = Regions::default();
-        let region = Region { memory, access: Access::REMOTE_READ, by_address: false, counter: None };
+        let region = Region { memory, access: Access::REMOTE_READ, by_address: false };
         regions.register(7, region).expect("registered");
         assert_eq!(regions.register(7, region), Err(Error::KeyInUse));
         let reach =
@@ -206,6 +219,28 @@ mod tests {
         regions.close(7).expect("closed");
         assert_eq!(reach(&regions, 7, 0, 1, Access::REMOTE_READ), Err(Error::NoKey));
         assert_eq!(regions.close(7), Err(Error::Invalid));
+    }
+
+    /// Where memory is reserved, and nothing may be read, a peer's request is refused.
+    #[test]
+    fn what_may_not_be_read_is_an_error() {
+        // A thread has a guard page below its stack.
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv());
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let guard = maps.lines().find(|line| line.contains(" ---p ")).expect("a guard page");
+        let at = usize::from_str_radix(guard.split('-').next().expect("a range"), 16).expect("an address");
+        let mut regions = Regions::default();
+        // SAFETY: never read or written but through the kernel.
+        #[expect(unsafe_code)]
+        let everything = unsafe { UserSeg::new(core::ptr::null_mut(), usize::MAX) };
+        regions.register(1, Region { memory: everything, access: Access::REMOTE_READ, by_address: false }).expect("registered");
+        let read = |at: usize| regions.reach(1, at as u64, 8, Access::REMOTE_READ).and_then(|seg| regions.read_out(1, seg));
+        let here = 7u64;
+        assert_eq!(read(&raw const here as usize), Ok(7u64.to_ne_bytes().into()));
+        assert_eq!(read(at), Err(Error::Unmapped));
+        drop(done);
+        let _ = thread.join();
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Scene {
         #[expect(unsafe_code)]
         let memory = unsafe { UserSeg::new(inside.as_mut_ptr(), inside.len()) };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        self.victim.domain.mr_register(Some(1), Region { memory, access, by_address: false, counter: None }).expect("region");
+        self.victim.domain.mr_register(Some(1), Region { memory, access, by_address: false }).expect("region");
     }
 
     fn turns(&mut self, n: usize) {

@@ -209,7 +209,7 @@ fn is_reached(how: &str, len: usize, full: bool) {
     let memory = if full { Vast::full(len) } else { Vast::blank(len) };
     let mut side = Side::new(how);
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let region = Region { memory: memory.pieces(&[])[0], access, by_address: false, counter: None };
+    let region = Region { memory: memory.pieces(&[])[0], access, by_address: false };
     side.node.domain.mr_register(Some(1), region).expect("registered");
     side.acquaint(false);
     say("registered");

@@ -35,7 +35,7 @@ fn all_rights() -> Access {
 }
 
 fn region(buf: &mut [u8], access: Access) -> Region {
-    Region { memory: seg(buf), access, by_address: false, counter: None }
+    Region { memory: seg(buf), access, by_address: false }
 }
 
 /// An initiator, a target, and the target's handle.
@@ -189,9 +189,7 @@ fn all_memory_can_be_a_region_and_holes_are_errors() {
         // SAFETY: peers are given addresses of live memory, or of nothing.
         #[expect(unsafe_code)]
         let memory = unsafe { UserSeg::new(std::ptr::null_mut(), usize::MAX) };
-        b.domain
-            .mr_register(Some(9), Region { memory, access: all_rights(), by_address: false, counter: None })
-            .expect("registered");
+        b.domain.mr_register(Some(9), Region { memory, access: all_rights(), by_address: false }).expect("registered");
         let place = [RemoteSeg { addr: theirs.as_ptr() as u64, len: 70_000, key: 9 }];
         let mut back = vec![0u8; 70_000];
         let iov = [seg(&mut back)];
@@ -220,7 +218,12 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
         let mut ours = pattern(20_000, 2);
         let memory = region(&mut theirs, all_rights());
         b.domain.mr_register(Some(1), memory).expect("registered");
-        b.domain.mr_bind_cntr(1, theirs_cntr).expect("bound");
+        b.domain.mr_bind_cntr(1, theirs_cntr, CntrEvents::REMOTE_READ | CntrEvents::REMOTE_WRITE).expect("bound");
+        let of_one = [CntrEvents::REMOTE_READ, CntrEvents::REMOTE_WRITE].map(|events| {
+            let cntr = b.domain.cntr_open();
+            b.domain.mr_bind_cntr(1, cntr, events).expect("bound");
+            cntr
+        });
         let place = [RemoteSeg { addr: 0, len: 20_000, key: 1 }];
         let iov = [seg(&mut ours)];
         a.domain.rma(a.ep, &RmaArgs { data: Some(0xfeed), ..rma(to, true, &iov, &place, 1) }).expect("write");
@@ -241,6 +244,10 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
         one(&mut a, &mut b).expect("read");
         b.quiet(50);
         assert_eq!((b.domain.cntr_read(theirs_cntr), a.domain.cntr_read(ours_cntr)), (2, 0), "cma {cma}");
+        a.domain.rma(a.ep, &rma(to, true, &iov, &place, 1)).expect("write");
+        one(&mut a, &mut b).expect("written");
+        b.quiet(50);
+        assert_eq!(of_one.map(|cntr| b.domain.cntr_read(cntr)), [1, 2], "cma {cma}");
     }
 }
 

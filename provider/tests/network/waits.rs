@@ -42,7 +42,7 @@ impl Waiter {
     pub fn new(mut node: Node) -> Box<Waiter> {
         let mut memory = pattern(BYTES, 1);
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let region = Region { memory: seg(&mut memory), access, by_address: false, counter: None };
+        let region = Region { memory: seg(&mut memory), access, by_address: false };
         node.domain.mr_register(Some(KEY), region).expect("registered");
         Box::new(Waiter {
             node,

@@ -9,7 +9,7 @@ use rustmx::{Access, OpFlags, Region, RemoteSeg, RmaArgs, Telling, UserCtx, User
 pub fn reserved() {
     let mut node = Node::new();
     let mut bytes = pattern(5000, 1);
-    let region = Region { memory: seg(&mut bytes), access: all_rights(), by_address: false, counter: None };
+    let region = Region { memory: seg(&mut bytes), access: all_rights(), by_address: false };
     node.domain.mr_register(Some(1), region).expect("registered");
     say(&node.name().to_string());
     hear();

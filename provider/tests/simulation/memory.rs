@@ -74,7 +74,7 @@ impl Pair {
             let mut region = pattern(BYTES, at);
             let memory = seg(&mut region);
             let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-            let region_of = Region { memory, access, by_address: false, counter: None };
+            let region_of = Region { memory, access, by_address: false };
             node.domain.mr_register(Some(KEY), region_of).expect("registered");
             let half = Half { node, to: ways[at], oracle: pattern(BYTES, 1 - at), region, ops: Vec::new() };
             at += 1;
