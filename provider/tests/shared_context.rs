@@ -458,6 +458,13 @@ fn what_cannot_be_started_fails_as_what_it_is() {
             assert_eq!(a.node.domain.cntr_counts(a.done).1 - told, u64::from(tell != Tell::Endpoint));
         }
     }
+    // Who looks for a message in vain has not failed to receive one.
+    let flags = Some(OpFlags::PEEK | OpFlags::COMPLETION);
+    let peek = RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &[], ctx: UserCtx(9), flags };
+    a.node.domain.recv(ep, &peek).expect("looked");
+    let entry = a.node.domain.cq_read_error(cq).map(|e| (e.c.ctx, e.error));
+    assert_eq!(entry, Some((UserCtx(9), Error::NoMessage)));
+    assert_eq!(cntrs.map(|c| a.node.domain.cntr_counts(c)), failed.map(|n| (0, n)));
 }
 
 /// A counter that waiting work will change, or be told to, cannot be closed: another one could get its place.
