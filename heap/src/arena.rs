@@ -203,13 +203,17 @@ impl Arena {
         at_end && self.extend((pages - old) as usize * PAGE).is_ok() && self.book.resize(page, pages) == Resized::Done
     }
 
-    /// Pages that are free and have memory behind them.
+    /// Bytes that are free and have memory behind them.
     pub(crate) fn dirty(&self) -> usize {
-        self.book.dirty_pages() as usize * PAGE
+        // What was free at the fork was not copied: the book still has it, but the addresses may be somebody else's by now.
+        if self.behind == Behind::Private { 0 } else { self.book.dirty_pages() as usize * PAGE }
     }
 
     /// Takes out a long free stretch that has memory, for [`punch`].
     pub(crate) fn take_dirty(&mut self) -> Option<(usize, usize)> {
+        if self.behind == Behind::Private {
+            return None;
+        }
         let (page, pages) = self.book.take_dirty()?;
         Some((self.base + page as usize * PAGE, pages as usize * PAGE))
     }

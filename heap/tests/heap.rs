@@ -88,6 +88,11 @@ macro_rules! limits {
 limits!(few_addresses some_addresses file_size file_size_later closed no_descriptors no_descriptors_later guard locked dead_child chain);
 
 #[test]
+fn a_child_gives_back_only_what_it_has() {
+    c_program("limits.c", "limits-elsewhere", &["elsewhere"], &[("RUSTMX_HEAP_RESERVE", "128m")]);
+}
+
+#[test]
 fn a_child_without_memory_for_its_copy_ends() {
     let out = run(preloaded(compile("limits.c", "limits-copy")).arg("no_copy"));
     let said = String::from_utf8_lossy(&out.stderr);

@@ -282,6 +282,38 @@ static void chain(void)
 	_exit(0);
 }
 
+/* What was free at the fork is no part of the child's heap: something else may be mapped there, and must stay. */
+static void elsewhere(void)
+{
+	const size_t freed = 50 << 20, len = 48 << 20;
+	char *small = malloc(8192), *big = malloc(freed);
+	CHECK(ours(small) && ours(big) && big > small);
+	fill(small, 8192, 1);
+	fill(big, freed, 2);
+	free(big);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int file = memfd_create("elsewhere", 0);
+		CHECK(file >= 0 && !ftruncate(file, len));
+		char *map = mmap(big, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+		CHECK(map == big, "%p", (void *)map);
+		fill(map, len, 3);
+		/* More than is kept: something goes back to the system. */
+		char *p[3];
+		for (int i = 0; i < 3; i++) {
+			CHECK((p[i] = malloc(40 << 20)) && ours(p[i]));
+			fill(p[i], 40 << 20, 4);
+		}
+		for (int i = 0; i < 3; i++)
+			free(p[i]);
+		long at = differs(map, len, 3);
+		CHECK(at < 0, "byte %ld", at);
+		CHECK(differs(small, 8192, 1) < 0);
+		_exit(0);
+	}
+	reap(pid);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -303,6 +335,7 @@ int main(int argc, char **argv)
 		{ "twice", twice },
 		{ "dead_child", dead_child },
 		{ "chain", chain },
+		{ "elsewhere", elsewhere },
 	};
 	CHECK(argc == 2);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
