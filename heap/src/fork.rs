@@ -6,14 +6,23 @@
 // UNSAFETY: registers C functions, and uses what the held lock guards.
 
 use crate::{heap, message, table};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
 
 /// What the child exits with if it cannot have a copy (EX_OSERR of sysexits.h).
 const NO_COPY: i32 = 71;
 
-/// Registers the handlers. False if there is no memory for that.
+unsafe extern "C" {
+    /// What `pthread_atfork` calls, with the library whose handlers they are; null: nobody's.
+    fn __register_atfork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn(), library: *mut c_void)
+    -> c_int;
+}
+
+/// Registers the handlers, for good: those of a library are dropped when it is finalised, and destructors that run later, or
+/// threads that still run, may fork. False if there is no memory for that.
 pub(crate) fn register() -> bool {
     // SAFETY: functions of this library, which is never unloaded (build.rs).
-    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) == 0 }
+    unsafe { __register_atfork(before, parent, child, null_mut()) == 0 }
 }
 
 extern "C" fn before() {

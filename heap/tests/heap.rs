@@ -75,6 +75,16 @@ fn atfork_handlers_of_others_find_their_locks_held() {
     }
 }
 
+#[test]
+fn a_fork_after_the_heap_was_finalised() {
+    let program = compile_with("last.c", "last-main", &["-DMAIN"]);
+    let other = compile_with("last.c", "last-library", &["-shared", "-fPIC"]);
+    let (heap, other) = (library().display().to_string(), other.display().to_string());
+    for order in [format!("{heap} {other}"), format!("{other} {heap}")] {
+        assert_eq!(succeeds(plain(&program).env("LD_PRELOAD", order)), "main\nok\n");
+    }
+}
+
 /// Those of limits.c that end well and say nothing.
 macro_rules! limits {
     ($($name:ident)*) => { $(
