@@ -5,7 +5,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: registers C functions, and uses what the held lock guards.
 
-use crate::{heap, message, table};
+use crate::{files, heap, message, table};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
@@ -34,6 +34,7 @@ extern "C" fn before() {
         // SAFETY: always.
         unsafe { libc::abort() };
     }
+    files::hold();
     heap::hold();
     // SAFETY: held since the line above.
     unsafe { heap::held().held() }.each().for_each(|a| a.copy());
@@ -43,6 +44,7 @@ extern "C" fn parent() {
     // SAFETY: held since `before`.
     unsafe { heap::held().held() }.each().for_each(|a| a.drop_copy());
     heap::go_on();
+    files::go_on();
 }
 
 extern "C" fn child() {
@@ -57,4 +59,5 @@ extern "C" fn child() {
     }
     all.settle();
     heap::go_on();
+    files::go_on_in_child();
 }

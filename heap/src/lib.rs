@@ -2,8 +2,8 @@
 //!
 //! Long blocks lie in arenas (`arena`: a sealed memfd mapped shared, and a book of its pages in `extent`); short ones are the C
 //! library's (`under`). `table` says without a lock whose an address is, `heap` is the lock and what it guards, `fork` gives a
-//! child its own copy, `abi` is the C interface, `query` the one for the provider (`include/rustmx/heap.h`). Why it is so, the promises and
-//! their exceptions: `provider/docs/adr/0013-heap.md`.
+//! child its own copy (`files` is a lock that comes before ours there), `abi` is the C interface, `query` the one for the provider
+//! (`include/rustmx/heap.h`). Why it is so, the promises and their exceptions: `provider/docs/adr/0013-heap.md`.
 //!
 //! Rules of this crate: nothing allocates, nothing uses thread-local storage, nothing changes `errno` unless it is the result.
 
@@ -11,6 +11,7 @@ pub mod abi;
 mod arena;
 mod config;
 mod extent;
+mod files;
 mod fork;
 mod heap;
 mod lock;

@@ -3,12 +3,13 @@
 // UNSAFETY: an entry of .init_array, which gets C strings.
 
 use crate::config::{DEFAULT, Wrong};
-use crate::{PAGE, fork, heap, message, under};
+use crate::{PAGE, files, fork, heap, message, under};
 use core::ffi::{CStr, c_char, c_int};
 
 /// Called by ld.so before any other constructor (build.rs), the C library's too: `environ` is not set yet, hence the argument.
 extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *const *const c_char) {
     under::find();
+    files::find();
     let mut config = DEFAULT;
     let mut at = environment;
     // SAFETY: ld.so passes an array of C strings that a null pointer ends; both last until the program changes them, later.

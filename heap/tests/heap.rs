@@ -60,6 +60,12 @@ fn fork_with_several_arenas_and_shorter_blocks_shared() {
 }
 
 #[test]
+fn fork_while_files_are_read_and_flushed() {
+    c_program("files.c", "files-many", &["many"], &[]);
+    c_program("files.c", "files-one", &["one"], &[]);
+}
+
+#[test]
 fn what_the_c_library_does_in_a_child() {
     c_program("keys.c", "keys", &[], &[]);
     c_program("keys.c", "keys-least", &[], &[("RUSTMX_HEAP_MIN", "4k")]);
