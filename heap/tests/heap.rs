@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{c_program, compile, compile_with, library, plain, preloaded, run, succeeds};
+use support::{allocator, c_program, compile, compile_with, library, plain, preloaded, run, succeeds};
 
 #[test]
 fn all_functions_from_many_threads() {
@@ -102,6 +102,16 @@ macro_rules! limits {
 }
 
 limits!(few_addresses some_addresses file_size file_size_later closed no_descriptors no_descriptors_later guard locked dead_child chain);
+
+#[test]
+fn another_allocator_behind_the_heap() {
+    let program = compile("limits.c", "limits-behind");
+    for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let order = format!("{} {}", library().display(), allocator(name).display());
+        assert_eq!(succeeds(plain(&program).arg("behind").env("LD_PRELOAD", order)), "ok\n", "{name}");
+    }
+    c_program("limits.c", "limits-behind-none", &["behind"], &[]);
+}
 
 #[test]
 fn a_child_gives_back_only_what_it_has() {

@@ -314,6 +314,22 @@ static void elsewhere(void)
 	reap(pid);
 }
 
+/* Another allocator is preloaded behind the heap. Whose a short block is, that one is asked how long it is. */
+static void behind(void)
+{
+	for (size_t len = 1; len < 8192; len += len / 3 + 1) {
+		char *p = malloc(len);
+		CHECK(p && !ours(p));
+		size_t usable = malloc_usable_size(p);
+		CHECK(usable >= len && usable < 2 * len + 64, "%zu of %zu", usable, len);
+		fill(p, len, len);
+		CHECK((p = realloc(p, 10000)) && differs(p, len, len) < 0, "%zu", len);
+		fill(p, 10000, 1);
+		CHECK((p = realloc(p, len)) && differs(p, len, 1) < 0, "%zu", len);
+		free(p);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -336,6 +352,7 @@ int main(int argc, char **argv)
 		{ "dead_child", dead_child },
 		{ "chain", chain },
 		{ "elsewhere", elsewhere },
+		{ "behind", behind },
 	};
 	CHECK(argc == 2);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)

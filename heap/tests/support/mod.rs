@@ -47,6 +47,14 @@ pub fn compile_with(name: &str, by: &str, more: &[&str]) -> PathBuf {
     program
 }
 
+/// An allocator beside the C library's, to be preloaded; ci/setup.sh installs it.
+pub fn allocator(name: &str) -> PathBuf {
+    let arch = std::env::consts::ARCH;
+    let places = [format!("/usr/lib/{arch}-linux-gnu"), "/usr/lib64".into(), "/usr/lib".into()];
+    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{name} is not installed: ci/setup.sh"))
+}
+
 /// A program with the heap preloaded and none of our settings.
 pub fn preloaded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = plain(program);
