@@ -5,7 +5,9 @@ use crate::arena::{self, Arena};
 use crate::lock::Lock;
 use crate::table::{self, Found, SLOTS};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// Free memory that is kept; more than this is given back.
 const KEEP: usize = 64 << 20;
@@ -77,8 +79,12 @@ impl Heap {
         if self.count == SLOTS {
             return Err(Errno::NOMEM);
         }
-        let least = bytes.max(LEAST).checked_next_multiple_of(ALIGN).ok_or(Errno::NOMEM)?;
-        let mut size = RESERVE.load(Ordering::Relaxed).max(least);
+        let needed = bytes.checked_next_multiple_of(ALIGN).ok_or(Errno::NOMEM)?;
+        let mut size = RESERVE.load(Ordering::Relaxed).min(share()).max(needed);
+        if size < LEAST {
+            return Err(Errno::NOMEM);
+        }
+        let least = needed.max(LEAST);
         let arena = loop {
             match Arena::create(self.count, size) {
                 // A limit on addresses, or on the size of files.
@@ -114,6 +120,22 @@ impl Heap {
         }
         self.wait = 0;
     }
+}
+
+/// Addresses that an arena takes at most, unless one block needs more: with a limit on them a quarter of what is left.
+/// The rest is the program's.
+fn share() -> usize {
+    let Some(limit) = getrlimit(Resource::As).current else { return usize::MAX };
+    (limit as usize).saturating_sub(in_use().unwrap_or(0)) / 4 / ALIGN * ALIGN
+}
+
+/// Bytes of addresses that this process has, as the limit on them counts.
+fn in_use() -> Option<usize> {
+    let file = rustix::fs::open(c"/proc/self/statm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 128];
+    let len = rustix::io::read(&file, &mut text).ok()?;
+    let pages: usize = core::str::from_utf8(&text[..len]).ok()?.split(' ').next()?.parse().ok()?;
+    pages.checked_mul(PAGE)
 }
 
 /// Bytes of the block that begins at `address`, or nothing if none does.

@@ -72,6 +72,24 @@ static void some_addresses(void)
 	CHECK(!heap()->find(p, &r) && r.length < (uint64_t)8 << 30);
 }
 
+/* And the program has the greater part of them for itself. */
+static void half_of_the_addresses(void)
+{
+	const size_t all = (size_t)5 << 30;
+	limit(RLIMIT_AS, all);
+	char *p = malloc(LEN);
+	CHECK(p && ours(p));
+	fill(p, LEN, 1);
+	char *map = mmap(NULL, all / 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(map != MAP_FAILED);
+	/* One block may need more than its share. */
+	CHECK(!munmap(map, all / 2));
+	char *q = malloc(all / 3);
+	CHECK(q && ours(q));
+	q[all / 3 - 1] = 1;
+	CHECK(differs(p, LEN, 1) < 0);
+}
+
 /* A limit on the size of files is about files: no signal comes. */
 static void file_size(void)
 {
@@ -339,6 +357,7 @@ int main(int argc, char **argv)
 		{ "no_copy", no_copy },
 		{ "few_addresses", few_addresses },
 		{ "some_addresses", some_addresses },
+		{ "half_of_the_addresses", half_of_the_addresses },
 		{ "file_size", file_size },
 		{ "file_size_later", file_size_later },
 		{ "closed", closed },
