@@ -65,11 +65,13 @@ pub(crate) fn take(size: usize, align: usize) -> Option<(usize, bool)> {
             return None;
         }
         let bytes = (pages as usize).checked_add(align as usize)?.checked_mul(PAGE)?;
-        if heap.add(bytes).is_err() {
+        let added = heap.add(bytes).is_ok();
+        let found = if added { heap.each().last().and_then(|a| a.take(pages, align)) } else { None };
+        if found.is_none() {
+            // Also if there is an arena of which nothing can be mapped: the next one would be like it.
             heap.wait = PATIENCE;
-            return None;
         }
-        heap.each().last()?.take(pages, align)
+        found
     })
 }
 

@@ -184,6 +184,42 @@ static void no_descriptors_later(void)
 	no_descriptors();
 }
 
+/* Descriptors of arenas. */
+static int arenas(void)
+{
+	int count = 0;
+	for (int fd = 3; fd < 1024; fd++) {
+		char link[32], to[64] = "";
+		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+		count += readlink(link, to, sizeof to - 1) > 0 && strstr(to, "rustmx");
+	}
+	return count;
+}
+
+/* There is an arena, but no memory for its book: others would have none either, and are not made. */
+static void no_book(void)
+{
+	char line[128];
+	unsigned long data = 0;
+	FILE *f = fopen("/proc/self/status", "r");
+	CHECK(f);
+	while (fgets(line, sizeof line, f))
+		sscanf(line, "VmData: %lu kB", &data);
+	fclose(f);
+	CHECK(data > 0);
+	limit(RLIMIT_DATA, (data << 10) + (64 << 10));
+	for (int i = 0; i < 100; i++) {
+		char *p = malloc(9000);
+		CHECK(p && !ours(p));
+		fill(p, 9000, 1);
+		free(p);
+	}
+	CHECK(arenas() == 1, "%d arenas", arenas());
+	limit(RLIMIT_DATA, RLIM_INFINITY);
+	char *p = malloc(9000);
+	CHECK(p && ours(p) && arenas() == 1);
+}
+
 /* A guard page within a block: the copy must not end us. */
 static void guard(void)
 {
@@ -363,6 +399,7 @@ int main(int argc, char **argv)
 		{ "closed", closed },
 		{ "no_descriptors", no_descriptors },
 		{ "no_descriptors_later", no_descriptors_later },
+		{ "no_book", no_book },
 		{ "guard", guard },
 		{ "locked", locked },
 		{ "stack", stack },
