@@ -131,9 +131,8 @@ impl Bench {
 
     fn trip(&mut self, order: &str, lane: Lane, size: usize, times: usize, kind: Kind) -> Result<(f64, u64), Failure> {
         let read = if self.read { " read" } else { "" };
-        let command = format!("{order} {} {size} {times} {} {}{read}", lane.name(), kind.memory.name(), kind.state.name());
-        self.second.ask(&command)?;
-        let said = self.first.ask(&command)?;
+        let said =
+            self.said(&format!("{order} {} {size} {times} {} {}{read}", lane.name(), kind.memory.name(), kind.state.name()))?;
         let parsed = said.split_once(' ').and_then(|(ns, other)| Some((ns.parse().ok()?, other.parse().ok()?)));
         parsed.ok_or_else(|| format!("a started process said `{said}`"))
     }
@@ -149,9 +148,15 @@ impl Bench {
 
     /// Tells both, and returns the time that the first one says.
     fn both(&mut self, command: &str) -> Result<f64, Failure> {
-        self.second.ask(command)?;
-        let said = self.first.ask(command)?;
+        let said = self.said(command)?;
         said.parse().map_err(|_| format!("a started process said `{said}`, which is no time"))
+    }
+
+    /// Tells both, and returns what the first one says. Each waits for the other one, and who polls an endpoint or a word sees no
+    /// end there.
+    fn said(&mut self, command: &str) -> Result<String, Failure> {
+        self.second.ask_beside(command, &mut self.first)?;
+        self.first.ask_beside(command, &mut self.second)
     }
 }
 

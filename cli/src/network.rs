@@ -106,7 +106,7 @@ impl Bench {
     }
 
     fn both(&mut self, command: &str) -> Result<String, Failure> {
-        self.second.ask(command)?;
+        self.second.ask_beside(command, &mut self.first)?;
         self.first.ask_beside(command, &mut self.second)
     }
 

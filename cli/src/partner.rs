@@ -6,8 +6,10 @@
 use crate::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -165,40 +167,85 @@ impl Partner {
         self.hear()
     }
 
-    /// The same, while another one does its part of it and says nothing: if that one is lost, no answer would come.
+    /// The same, while another one does its part of it, or ends what it did before, and says nothing: if that one is lost, no
+    /// answer may come.
     pub fn ask_beside(&mut self, line: &str, other: &mut Partner) -> Result<String, Failure> {
-        self.tell(line)?;
-        let (Who::Child(_, out), Who::Remote(stream)) = (&self.who, &other.who) else { return self.hear() };
-        let mut both = [PollFd::new(out.get_ref(), PollFlags::IN), PollFd::new(stream.get_ref(), PollFlags::IN)];
-        while poll(&mut both, None).is_err() {}
-        // An answer that is there counts, whatever became of the other one.
-        if both[0].revents().is_empty() {
-            return Err(other.gone());
+        let answer = match self.tell(line).and_then(|()| self.waits_in_vain(other)) {
+            Ok(true) => return Err(other.gone()),
+            Ok(false) => self.hear(),
+            Err(why) => Err(why),
+        };
+        // It may have noticed the other one's end before this process did.
+        if answer.is_ok() || !other.has_ended() {
+            return answer;
         }
-        match self.hear() {
-            // Its own connection to the other one may have told it of that one's end before ours told us.
-            Err(_) if other.has_ended() => Err(other.gone()),
-            answer => answer,
+        match (&mut self.who, &mut other.who) {
+            (Who::Child(one, _), Who::Child(two, _)) => Err(format!(
+                "the processes `{}` ({}) and `{}` ({}) ended early; what they said on standard error is above",
+                self.role,
+                how(one),
+                other.role,
+                how(two)
+            )),
+            _ => Err(other.gone()),
         }
     }
 
-    /// Whether its connection ends, now or in a moment. It says nothing now.
+    /// Waits until it says something, or one of the two has ended. Whether only the other one has: an answer that is there
+    /// counts, whatever became of that.
+    fn waits_in_vain(&mut self, other: &Partner) -> Result<bool, Failure> {
+        let (out, patience) = match &self.who {
+            Who::Child(_, out) if out.buffer().is_empty() => (PollFd::new(out.get_ref(), PollFlags::IN), None),
+            Who::Remote(stream) if stream.buffer().is_empty() => (PollFd::new(stream.get_ref(), PollFlags::IN), Some(PATIENCE)),
+            _ => return Ok(false),
+        };
+        let patience = patience.map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: 0 });
+        let mut both = [out, other.until_end()];
+        let ready = loop {
+            if let Ok(ready) = poll(&mut both, patience.as_ref()) {
+                break ready;
+            }
+        };
+        let vain = both[0].revents().is_empty();
+        if ready == 0 { Err(self.gone()) } else { Ok(vain) }
+    }
+
+    /// What is to be polled for its end. It says nothing now.
+    fn until_end(&self) -> PollFd<'_> {
+        match &self.who {
+            // Of a pipe that is told to all who poll.
+            Who::Child(_, out) => PollFd::new(out.get_ref(), PollFlags::empty()),
+            Who::Remote(stream) => PollFd::new(stream.get_ref(), PollFlags::IN),
+        }
+    }
+
+    /// Whether it has ended, or does in a moment.
     fn has_ended(&self) -> bool {
-        let Who::Remote(stream) = &self.who else { return false };
         let moment = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-        matches!(poll(&mut [PollFd::new(stream.get_ref(), PollFlags::IN)], Some(&moment)), Ok(1))
+        matches!(poll(&mut [self.until_end()], Some(&moment)), Ok(1))
     }
 
     fn gone(&mut self) -> Failure {
         match &mut self.who {
             Who::Child(child, _) => {
-                let how = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-                format!("the process `{}` ended early ({how}); what it said on standard error is above", self.role)
+                format!("the process `{}` ended early ({}); what it said on standard error is above", self.role, how(child))
             }
             Who::Remote(_) => {
                 "the other host's process ended early, or its host is gone, or it did not answer; see what it says there".into()
             }
         }
+    }
+}
+
+/// How a process ended that has, or is just about to.
+fn how(child: &mut Child) -> String {
+    match child.wait() {
+        // It could not say anything itself.
+        Ok(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+            format!("{status}: somebody killed it, or the machine has too little memory")
+        }
+        Ok(status) => status.to_string(),
+        Err(e) => e.to_string(),
     }
 }
 
@@ -231,5 +278,48 @@ mod tests {
         assert_eq!((line_of(&mut said, 8), line_of(&mut said, 8)), (Some("one".into()), Some(String::new())));
         assert_eq!(line_of(&mut said, 8), None);
         assert_eq!((line_of(&mut &b"cut off"[..], 100), line_of(&mut &b"\xff\n"[..], 100)), (None, None));
+    }
+
+    /// A child of which a shell does the part.
+    fn shell(role: &'static str, script: &str) -> Partner {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        let out = child.stdout.take().expect("piped");
+        Partner { who: Who::Child(child, BufReader::new(out)), role }
+    }
+
+    /// Who waits for an answer is told that the other one has ended, which is why there is none.
+    #[test]
+    fn the_end_of_either_is_an_answer() {
+        const WAITS: &str = "read order; exec sleep 30";
+        for roles in [["first", "second"], ["second", "first"]] {
+            let (mut asked, mut other) = (shell(roles[0], WAITS), shell(roles[1], "kill -9 $$"));
+            let why = asked.ask_beside("cell", &mut other).expect_err("nobody answers");
+            assert!(why.starts_with(&format!("the process `{}` ended early (signal: 9 ", roles[1])), "{why}");
+            let (mut asked, mut other) = (shell(roles[0], "read order; exit 3"), shell(roles[1], WAITS));
+            let why = asked.ask_beside("cell", &mut other).expect_err("it has ended");
+            assert!(why.starts_with(&format!("the process `{}` ended early (exit status: 3)", roles[0])), "{why}");
+        }
+    }
+
+    /// Which one ended because of the other one is left to the reader.
+    #[test]
+    fn both_are_named_if_both_end() {
+        let (mut first, mut second) = (shell("first", "exit 3"), shell("second", "kill -9 $$"));
+        second.has_ended();
+        first.has_ended();
+        let why = first.ask_beside("cell", &mut second).expect_err("both have ended");
+        assert!(why.starts_with("the processes `first` (exit status: 3) and `second` (signal: 9 "), "{why}");
+    }
+
+    #[test]
+    fn an_answer_counts_that_came_before_the_other_ones_end() {
+        let (mut asked, mut other) = (shell("first", "echo 42; read order; exec sleep 30"), shell("second", "read order"));
+        let Who::Child(_, out) = &asked.who else { panic!("a child") };
+        poll(&mut [PollFd::new(out.get_ref(), PollFlags::IN)], None).expect("it says something");
+        other.tell("end").expect("it listens");
+        assert!(other.has_ended());
+        assert_eq!(asked.ask_beside("cell", &mut other).as_deref(), Ok("42"));
     }
 }

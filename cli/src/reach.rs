@@ -59,8 +59,10 @@ pub(crate) fn measure(quick: bool, settings: &[String], model: &mut Model) -> Re
             // Forwards and backwards in turn: the machine may change meanwhile.
             let i = if round % 2 == 1 { tasks.len() - 1 - i } else { i };
             let (operation, mover, size) = tasks[i];
-            second.ask("serve")?;
-            let said = first.ask(&format!("deed {} {} {size} {}", operation.name(), mover.name(), times(size)))?;
+            // Each waits for the other one, and sees no end there.
+            second.ask_beside("serve", &mut first)?;
+            let deed = format!("deed {} {} {size} {}", operation.name(), mover.name(), times(size));
+            let said = first.ask_beside(&deed, &mut second)?;
             took[i].extend(said.parse::<f64>().ok());
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 mod cold;
 mod explain;
+mod lost;
 
 fn rustmx(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
