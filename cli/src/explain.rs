@@ -38,6 +38,7 @@ pub(crate) struct Kernel {
 struct Told {
     /// In one word.
     state: &'static str,
+    #[serde(serialize_with = "output::path")]
     path: Option<PathBuf>,
     /// In a sentence.
     says: String,

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use rustix::fs::{Access, access};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -21,6 +21,11 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
     say(&format!("{text}\n"))
+}
+
+/// A path in JSON, which is text: bytes of it that are none are shown as replacement characters.
+pub(crate) fn path<S: Serializer>(path: &Option<impl AsRef<Path>>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.as_ref().to_string_lossy()).serialize(to)
 }
 
 fn say_to(out: &mut dyn Write, text: &str) -> Result<(), Failure> {

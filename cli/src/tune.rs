@@ -72,6 +72,7 @@ struct Undecided {
 #[derive(Serialize)]
 struct Report<'a> {
     /// Where it was saved.
+    #[serde(serialize_with = "output::path")]
     saved: Option<&'a Path>,
     /// How the memory between two processes is best used.
     settings: &'a Found,
@@ -252,7 +253,7 @@ fn run_link(options: &Options, place: (&Config, Option<&Path>), standing: &Stand
     let saved = path.map_or(Ok(()), |path| save(&profile, path));
     let at = path.filter(|_| saved.is_ok());
     if options.json {
-        let told = serde_json::json!({ "saved": at, "link": shown });
+        let told = serde_json::json!({ "saved": at.map(Path::to_string_lossy), "link": shown });
         output::say_json(&told)?;
     } else {
         output::say(&format!("{}{}", link_text(&shown), saved_text(at)))?;

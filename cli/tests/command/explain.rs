@@ -5,6 +5,7 @@ use rustmx::config::processor::Processor;
 use rustmx::mem::engine::Engine;
 use rustmx::sys::processor::here;
 use serde_json::Value;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -33,6 +34,21 @@ fn why_the_kernel_lets_nobody_in_is_told() {
         assert!(says.contains(" is not dumpable: ") && says.ends_with("its user may not read its program)"), "{says}");
     }
     assert!(kernel["says"][2].as_str().is_some_and(|says| says.starts_with("long messages then go as streams")), "{kernel}");
+}
+
+/// Paths need not be text, and what is told of them is.
+#[test]
+fn a_home_that_is_no_text_is_shown() {
+    for (name, rest) in [("XDG_CONFIG_HOME", "/rustmx/profile.toml"), ("HOME", "/.config/rustmx/profile.toml")] {
+        let mut command = rustmx(&["explain", "--json"]);
+        command.env_remove("XDG_CONFIG_HOME").env(name, std::ffi::OsStr::from_bytes(b"/nonsense/caf\xe9"));
+        let (out, said, told) = run(command);
+        assert!(out.status.success(), "{told}");
+        let all: Value = serde_json::from_str(&said).expect("JSON");
+        let shown = format!("/nonsense/caf\u{fffd}{rest}");
+        assert_eq!((&all["profile"]["state"], &all["profile"]["path"]), (&"none".into(), &shown.as_str().into()));
+        assert!(all["profile"]["says"].as_str().is_some_and(|says| says.contains(&shown)), "{}", all["profile"]);
+    }
 }
 
 /// Parameters with which no endpoint opens are told by their names, whoever needs the endpoint.
