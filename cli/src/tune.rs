@@ -14,8 +14,9 @@ use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
 use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point};
 use rustmx::select::network::LinkCosts;
-use rustmx::select::profile::{Key, Profile, Standing, own_path};
+use rustmx::select::profile::{Key, LONGEST, Profile, Standing, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
+use rustmx::sys::own_file;
 use rustmx::{Config, INLINE_MAX};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -169,6 +170,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         model,
         links,
     };
+    path.iter().for_each(|path| keep_links(&mut profile, path));
     profile.set_link(&loopback.link, loopback.model);
     let saved = path.as_deref().map_or(Ok(()), |path| save(&profile, path));
     // What took a minute is shown also if it cannot be kept.
@@ -180,6 +182,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::say(&text(&report))?;
     }
     saved
+}
+
+/// Takes over the links that the file knows which is to be replaced, whether it is in force or not: it may be switched off, or
+/// these settings may be others than its own, which say nothing about links. Those of another machine do not hold here.
+fn keep_links(profile: &mut Profile, path: &Path) {
+    let text = own_file::read(path, LONGEST).ok();
+    let Some(old) = text.and_then(|text| Profile::parse(&text).ok()) else { return };
+    let here = Key { settings: old.key.settings.clone(), ..profile.key.clone() };
+    if old.key.differences(&here).is_empty() {
+        old.links.into_iter().for_each(|(link, model)| profile.set_link(&link, model));
+    }
 }
 
 fn save(profile: &Profile, path: &Path) -> Result<(), Failure> {
@@ -249,6 +262,7 @@ fn run_link(options: &Options, place: (&Config, Option<&Path>), standing: &Stand
     };
     let Measured { link, model, shown } = measure_link(options.quick, Some(to), config)?;
     let mut profile = known.clone();
+    path.iter().for_each(|path| keep_links(&mut profile, path));
     profile.set_link(&link, model);
     let saved = path.map_or(Ok(()), |path| save(&profile, path));
     let at = path.filter(|_| saved.is_ok());
@@ -427,6 +441,38 @@ mod tests {
     fn spreads_of_any_width_are_kept() {
         assert!(model(&results(&[(Way::Alone, 5.0)], 1e9), PeerClass::SameHost).is_ok());
         assert_eq!(model(&results(&[], 0.0), PeerClass::SameHost).expect("sound").curves().len(), 0);
+    }
+
+    #[test]
+    fn links_of_the_replaced_file_stay_if_it_is_of_this_machine() {
+        let path = std::env::temp_dir().join(format!("rustmx-links-{}.toml", std::process::id()));
+        let costs = |ns| model(&results(&[(Way::Eager, ns)], 0.0), PeerClass::Network).expect("sound");
+        let knows = |links: &[(&str, f64)], config: &Config| Profile {
+            key: Key::here(config),
+            best: Vec::new(),
+            kernel_copies: true,
+            handover_ns: 1.0,
+            model: Model::default(),
+            links: links.iter().map(|(link, ns)| ((*link).into(), costs(*ns))).collect(),
+        };
+        let new = knows(&[("eth0", 1.0), ("eth1", 1.0)], &Config::default());
+        let kept = |old: &str| {
+            std::fs::write(&path, old).expect("written");
+            let mut profile = new.clone();
+            keep_links(&mut profile, &path);
+            profile
+        };
+        let old = knows(&[("eth1", 2.0), ("eth2", 2.0)], &Config { ring_size: 64 << 10, ..Config::default() });
+        assert!(!old.key.differences(&new.key).is_empty(), "not in force");
+        let all = knows(&[("eth0", 1.0), ("eth1", 2.0), ("eth2", 2.0)], &Config::default());
+        assert_eq!(kept(&old.to_text()), all);
+        let mut elsewhere = old.clone();
+        elsewhere.key.machine.processor = "another one".into();
+        assert_eq!((kept(&elsewhere.to_text()), kept("format = 1\nkey = [")), (new.clone(), new.clone()));
+        std::fs::remove_file(&path).expect("removed");
+        let mut profile = new.clone();
+        keep_links(&mut profile, &path);
+        assert_eq!(profile, new, "none is there yet");
     }
 
     #[test]

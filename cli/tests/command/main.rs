@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 mod cold;
 mod explain;
+mod kept;
 mod lost;
 
 fn rustmx(args: &[&str]) -> Command {
