@@ -88,16 +88,17 @@ pub(crate) struct Regret {
     pub sizes: usize,
 }
 
-/// The regret of a rule that names a series for each size. Sizes at which the named one was not measured do not count.
-pub(crate) fn regret(all: &[&Series], rule: impl Fn(usize) -> Option<usize>) -> Regret {
-    let mut sizes: Vec<usize> = all.iter().flat_map(|s| s.times.keys().copied()).collect();
+/// The regret of a rule that names a series for each size, which need not be one of the ways: then it can be less than nothing.
+/// Sizes at which the named one or no way was measured do not count.
+pub(crate) fn regret<'a>(ways: &[&Series], rule: impl Fn(usize) -> Option<&'a Series>) -> Regret {
+    let mut sizes: Vec<usize> = ways.iter().flat_map(|s| s.times.keys().copied()).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut result = Regret { mean: 0.0, worst: 0.0, at: 0, sizes: 0 };
     let mut logs = 0.0;
     for size in sizes {
-        let best = all.iter().filter_map(|s| s.at(size)).fold(f64::INFINITY, f64::min);
-        let Some(chosen) = rule(size).and_then(|i| all.get(i)).and_then(|s| s.at(size)).filter(|_| best > 0.0) else { continue };
+        let best = ways.iter().filter_map(|s| s.at(size)).reduce(f64::min).filter(|best| *best > 0.0);
+        let Some((best, chosen)) = best.zip(rule(size).and_then(|s| s.at(size))) else { continue };
         let over = chosen / best;
         logs += over.ln();
         if over - 1.0 > result.worst || result.sizes == 0 {
@@ -182,7 +183,7 @@ mod tests {
         #[test]
         fn regret_is_what_one_counts_by_hand(a in table(), b in table(), from in 0usize..8) {
             let (sa, sb) = (series(&a), series(&b));
-            let got = regret(&[&sa, &sb], |size| Some(usize::from(size >= 1 << from)));
+            let got = regret(&[&sa, &sb], |size| Some(if size >= 1 << from { &sb } else { &sa }));
             let (mut product, mut worst, mut n) = (1.0, 0.0f64, 0);
             for i in 0..a.len().max(b.len()) {
                 let chosen = if i >= from { &b } else { &a };
@@ -225,7 +226,7 @@ mod tests {
         let (a, b) = (series(&[vec![1.0], vec![2.0], vec![9.0]]), series(&[vec![2.0], vec![3.0], vec![4.0]]));
         let c = crossovers(("a", &a), ("b", &b));
         assert_eq!((c.len(), c[0].size, c[0].from_here.as_str(), c[0].agree), (1, 4, "b", 1));
-        let always_a = regret(&[&a, &b], |_| Some(0));
+        let always_a = regret(&[&a, &b], |_| Some(&a));
         assert_eq!((always_a.worst, always_a.at, always_a.sizes), (1.25, 4, 3));
     }
 }

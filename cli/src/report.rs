@@ -18,7 +18,8 @@ pub(crate) fn time(ns: f64) -> String {
 
 /// A part of one as people read it.
 pub(crate) fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
+    // Nothing has no sign: -0 + 0 is 0.
+    format!("{:.0} %", (part * 100.0).round() + 0.0)
 }
 
 /// All of it.
@@ -188,4 +189,14 @@ pub(crate) fn step(step: &Step) -> String {
         "The worst step of what the provider chose: {:.2} beyond the doubling, from {from} to {to} (at most {} is the goal)",
         step.apart, GOALS.0
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_one() {
+        assert_eq!([0.126, -0.126, 0.004, -0.004].map(percent), ["13 %", "-13 %", "0 %", "0 %"]);
+    }
 }

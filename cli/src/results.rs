@@ -212,10 +212,13 @@ impl Results {
 
     /// Finds what a rule costs that names a lane for each size. One of which no lane could be measured costs nobody knows what.
     pub fn find_regret(&mut self, kind: Kind, rule: impl Into<String>, choose: impl Fn(usize) -> Lane) {
-        let lanes: Vec<Lane> = Lane::of_tables().collect();
-        let series: Vec<Series> = lanes.iter().map(|l| self.series(kind, l.name())).collect();
-        let all: Vec<&Series> = series.iter().collect();
-        let regret = regret(&all, |size| lanes.iter().position(|l| *l == choose(size)));
+        let all: Vec<(Lane, Series)> = Lane::of_tables().map(|lane| (lane, self.series(kind, lane.name()))).collect();
+        // What the provider chose is held against them, and is none of them.
+        let ways: Vec<&Series> = all.iter().filter(|(lane, _)| *lane != Lane::Chosen).map(|(_, series)| series).collect();
+        let regret = regret(&ways, |size| {
+            let chosen = choose(size);
+            all.iter().find(|(lane, _)| *lane == chosen).map(|(_, series)| series)
+        });
         self.regret.extend((regret.sizes > 0).then(|| Rule { kind, rule: rule.into(), regret }));
     }
 
@@ -238,4 +241,35 @@ impl Results {
 fn series(cells: &[Cell], kind: Kind, way: &str) -> Series {
     let of = cells.iter().filter(|c| c.kind == Some(kind) && c.way == way);
     Series { times: of.map(|c| (c.size, c.rounds_ns.clone())).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the provider chose is compared with the ways, and so are rules: it is none of the ways itself.
+    #[test]
+    fn regret_is_against_ways_by_hand() {
+        let kind = Kind { memory: Memory::Private, state: State::Reused };
+        let figures: [(&str, usize, f64); 7] = [
+            ("eager", 1024, 100.0),
+            ("stream", 1024, 200.0),
+            ("chosen", 1024, 50.0),
+            ("eager", 2048, 400.0),
+            ("stream", 2048, 200.0),
+            ("chosen", 2048, 300.0),
+            // There is nothing to compare it with.
+            ("chosen", 4096, 1.0),
+        ];
+        let cell = |(way, size, ns)| Cell { kind: Some(kind), way, size, median_ns: ns, spread: 0.0, rounds_ns: vec![ns] };
+        let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
+        let mut results = Results::of(machine, 1, figures.map(cell).into(), Vec::new());
+        results.find_regret(kind, "the provider", |_| Lane::Chosen);
+        results.find_regret(kind, "eager", |_| Lane::Only(Way::Eager));
+        let told: Vec<_> = results.regret.iter().map(|r| (r.regret.mean, r.regret.worst, r.regret.at, r.regret.sizes)).collect();
+        // Half the best time of 1 KiB, half as much again at 2 KiB; the best one, and twice the best one.
+        for (told, mean, worst) in [(told[0], 0.75f64.sqrt() - 1.0, 0.5), (told[1], 2f64.sqrt() - 1.0, 1.0)] {
+            assert!((told.0 - mean).abs() < 1e-9 && (told.1, told.2, told.3) == (worst, 2048, 2), "{told:?}");
+        }
+    }
 }
