@@ -203,6 +203,11 @@ fn waiting() {
 }
 
 #[test]
+fn threads() {
+    client("threads");
+}
+
+#[test]
 fn keys() {
     says_ok_and(&mut stock(build("keys", "client", &["-lfabric"])), &REFUSED);
 }
@@ -314,7 +319,9 @@ fn clients_over_the_libfabrics_of_the_mpi_wheels() {
             continue;
         }
         found += 1;
-        for name in ["messages", "probe", "buffers", "objects", "memory", "several", "waiting", "options", "contexts", "later"] {
+        for name in
+            ["messages", "probe", "buffers", "objects", "memory", "several", "waiting", "threads", "options", "contexts", "later"]
+        {
             let test = format!("wheel-{}", place.replace('/', "-"));
             says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
         }

@@ -24,6 +24,12 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use parking_lot::lock_api::RawMutex as _;
 use rustmx::{Domain, Error, Nap, Waiter, membarrier};
+use std::time::Duration;
+
+/// Longest sleep of a thread for which there are no descriptors: nothing wakes it.
+const BLIND: Duration = Duration::from_millis(1);
+/// Waiters that are kept for the next thread that has none.
+const KEPT: usize = 16;
 
 /// The engine of one domain with its lock.
 pub(crate) struct DomainCell {
@@ -36,6 +42,8 @@ pub(crate) struct DomainCell {
     /// The control side wants, or has, the engine (serialised form only).
     wanted: AtomicBool,
     owner: u32,
+    /// For threads that find the waiter of their queue or counter taken.
+    spare: parking_lot::Mutex<Vec<Waiter>>,
 }
 
 // SAFETY: `Domain` is Send, and `data`/`control` let one thread at a time at it (module header); in the serialised form this
@@ -69,6 +77,7 @@ impl DomainCell {
             inside: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             owner: std::process::id(),
+            spare: parking_lot::Mutex::default(),
         }
     }
 
@@ -115,7 +124,14 @@ impl DomainCell {
     /// Sleeps until something may have happened, at most until `deadline`, outside the lock. Called when the caller has found
     /// nothing; `idle` says once more whether there is nothing, after the engine has told its peers to wake us. Returns without
     /// sleep when there is something to do, or when it is too early to sleep.
-    pub(crate) fn doze(&self, waiter: &Waiter, deadline: &Deadline, idle: impl FnOnce(&Domain) -> bool) -> Result<(), Error> {
+    ///
+    /// `waiter` is this thread's alone meanwhile: of two that slept on one, only one would wake. `None`: one of ours is.
+    pub(crate) fn doze(
+        &self,
+        waiter: Option<&Waiter>,
+        deadline: &Deadline,
+        idle: impl FnOnce(&Domain) -> bool,
+    ) -> Result<(), Error> {
         let mut entered = self.data()?;
         let limit = match entered.doze()? {
             Nap::Sleep(limit) => limit,
@@ -128,13 +144,32 @@ impl DomainCell {
                 return Ok(());
             }
         };
+        // Before the last look: what happens from now on reaches it.
+        let own = if waiter.is_none() { self.spare_waiter(&mut entered) } else { None };
         if idle(&entered) {
             drop(entered);
-            waiter.sleep(deadline.rest(limit));
+            match waiter.or(own.as_ref()) {
+                Some(waiter) => waiter.sleep(deadline.rest(limit)),
+                None => std::thread::sleep(deadline.rest(limit).map_or(BLIND, |rest| rest.min(BLIND))),
+            }
             entered = self.data()?;
         }
         entered.awake();
+        drop(entered);
+        if let Some(own) = own {
+            let mut spare = self.spare.lock();
+            if spare.len() < KEPT {
+                spare.push(own);
+            }
+        }
         Ok(())
+    }
+
+    /// A waiter that nobody sleeps on; `None`: there are no descriptors for one.
+    #[cold]
+    fn spare_waiter(&self, engine: &mut Domain) -> Option<Waiter> {
+        let spare = self.spare.lock().pop();
+        spare.or_else(|| engine.waiter().ok())
     }
 
     /// Enters for any other call.

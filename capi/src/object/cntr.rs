@@ -83,6 +83,10 @@ impl Waitable for Source {
     fn fd(&self) -> Answer<BorrowedFd<'_>> {
         self.sleeper.fd()
     }
+
+    fn wake(&self) {
+        self.sleeper.wake_all();
+    }
 }
 
 // SAFETY: repr(C), starts with a fid_cntr whose class is set in `open`.

@@ -58,6 +58,10 @@ impl Waitable for Source {
     fn fd(&self) -> Answer<BorrowedFd<'_>> {
         self.sleeper.fd()
     }
+
+    fn wake(&self) {
+        self.sleeper.wake_all();
+    }
 }
 
 impl Source {

@@ -56,7 +56,7 @@ pub(crate) fn attend(cell: &Arc<DomainCell>) {
 fn run(cell: &DomainCell, waiter: &Waiter, stopped: &AtomicBool) {
     let forever = Deadline::after(-1);
     while !stopped.load(Ordering::Acquire) {
-        if cell.doze(waiter, &forever, |_| !stopped.load(Ordering::Acquire)).is_err() {
+        if cell.doze(Some(waiter), &forever, |_| !stopped.load(Ordering::Acquire)).is_err() {
             // Not the process that started it.
             return;
         }

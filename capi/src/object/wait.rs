@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use rustmx::{Poller, Waiter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What a look before a sleep found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,9 @@ pub(crate) trait Waitable: Send + Sync {
 
     /// Readable when it is time to look.
     fn fd(&self) -> Answer<BorrowedFd<'_>>;
+
+    /// Makes it readable again, if a look ends that though there may be something to read.
+    fn wake(&self) {}
 }
 
 /// How the client chose to wait for an object.
@@ -70,6 +73,11 @@ impl Wish {
     /// Whether its blocking calls sleep.
     fn sleeps(&self) -> bool {
         !matches!(self.kind, FI_WAIT_NONE | FI_WAIT_YIELD)
+    }
+
+    /// Whether the client, or a wait set, waits on its descriptor.
+    fn lends(&self) -> bool {
+        matches!(self.kind, FI_WAIT_FD | FI_WAIT_POLLFD | FI_WAIT_SET)
     }
 
     /// Adds the object to the wait set it was opened with, for as long as the result lives.
@@ -135,22 +143,31 @@ unsafe fn control(kind: c_enum, of: &dyn Waitable, command: c_int, arg: *mut c_v
 }
 
 /// What the blocking calls of a queue or a counter sleep on, and its descriptor.
+///
+/// Several threads may wait for one object, each for something else, and one wake-up is for one thread: each needs a waiter of
+/// its own. The object's is for the first that sleeps; if it is the client's descriptor, for nobody but the client.
 pub(crate) struct Sleeper {
     cell: Arc<DomainCell>,
     /// `None`: they do not sleep.
     waiter: Option<Waiter>,
+    /// The waiter is the client's descriptor.
+    lent: bool,
+    /// A thread sleeps on the waiter.
+    taken: AtomicBool,
 }
 
 impl Sleeper {
     pub(crate) fn new(cell: &Arc<DomainCell>, wish: &Wish) -> Answer<Sleeper> {
         let waiter = if wish.sleeps() { Some(cell.control()?.waiter()?) } else { None };
-        Ok(Sleeper { cell: cell.clone(), waiter })
+        Ok(Sleeper { cell: cell.clone(), waiter, lent: wish.lends(), taken: AtomicBool::new(false) })
     }
 
     /// [`Waitable::look`]; `pending` says whether there is something to read.
     pub(crate) fn look(&self, pending: impl FnOnce(&rustmx::Domain) -> bool) -> Answer<Look> {
         let Some(waiter) = &self.waiter else { return refuse(FI_EINVAL) };
-        waiter.settle();
+        if self.lent {
+            waiter.settle();
+        }
         let mut engine = self.cell.data()?;
         let quiet = engine.trywait()?;
         if pending(&engine) {
@@ -166,11 +183,16 @@ impl Sleeper {
 
     /// Between two polls of a blocking call: sleeps ([`DomainCell::doze`]), or gives the core away.
     pub(crate) fn pause(&self, deadline: &Deadline, idle: impl FnOnce(&rustmx::Domain) -> bool) -> Answer<()> {
-        match &self.waiter {
-            None => std::thread::yield_now(),
-            Some(waiter) => self.cell.doze(waiter, deadline, idle)?,
+        let Some(waiter) = &self.waiter else {
+            std::thread::yield_now();
+            return Ok(());
+        };
+        if self.lent || self.taken.swap(true, Ordering::Acquire) {
+            return Ok(self.cell.doze(None, deadline, idle)?);
         }
-        Ok(())
+        let slept = self.cell.doze(Some(waiter), deadline, idle);
+        self.taken.store(false, Ordering::Release);
+        Ok(slept?)
     }
 
     /// Ends the sleep of whoever sleeps.
@@ -205,6 +227,11 @@ impl Members {
             }
         }
     }
+
+    /// A look at a member takes what woke its thread, perhaps before another thread saw it: who leaves passes it on.
+    fn wake_others(&self) {
+        self.list.lock().iter().for_each(|(_, member)| member.wake());
+    }
 }
 
 impl Waitable for Members {
@@ -233,6 +260,8 @@ pub(crate) struct Wait {
     head: fid_wait,
     kind: c_enum,
     members: Arc<Members>,
+    /// Threads in fi_wait.
+    waiting: AtomicUsize,
     _fabric: Uses,
 }
 
@@ -258,8 +287,25 @@ impl Wait {
             head: fid_wait { fid: slots::header(FI_CLASS_WAIT, core::ptr::null_mut(), &FID), ops: &OPS },
             kind,
             members: Arc::new(Members { poller, list: Mutex::default(), next: AtomicU64::new(0) }),
+            waiting: AtomicUsize::new(0),
             _fabric: fabric.uses.clone(),
         })
+    }
+
+    fn sleep(&self, deadline: &Deadline) -> Answer<()> {
+        loop {
+            let look = self.members.look()?;
+            if look == Look::Pending {
+                return Ok(());
+            }
+            if deadline.passed() {
+                return refuse(FI_ETIMEDOUT);
+            }
+            match (look, self.kind) {
+                (_, FI_WAIT_YIELD) | (Look::Moved, _) => std::thread::yield_now(),
+                _ => drop(self.members.poller.sleep(deadline.rest(None))),
+            }
+        }
     }
 }
 
@@ -284,20 +330,12 @@ unsafe extern "C" fn set_control(fid: *mut fid, command: c_int, arg: *mut c_void
 unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
     // SAFETY: fi_poll(3): a live wait set.
     let answer = unsafe { object::<Wait, _>(set) }.and_then(|w| {
-        let deadline = Deadline::after(timeout);
-        loop {
-            let look = w.members.look()?;
-            if look == Look::Pending {
-                return Ok(());
-            }
-            if deadline.passed() {
-                return refuse(FI_ETIMEDOUT);
-            }
-            match (look, w.kind) {
-                (_, FI_WAIT_YIELD) | (Look::Moved, _) => std::thread::yield_now(),
-                _ => drop(w.members.poller.sleep(deadline.rest(None))),
-            }
+        w.waiting.fetch_add(1, Ordering::AcqRel);
+        let answer = w.sleep(&Deadline::after(timeout));
+        if w.waiting.fetch_sub(1, Ordering::AcqRel) > 1 {
+            w.members.wake_others();
         }
+        answer
     });
     status(answer)
 }
