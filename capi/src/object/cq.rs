@@ -47,12 +47,16 @@ pub(crate) struct Cq {
 pub(crate) struct Source {
     pub(crate) id: CqId,
     sleeper: Sleeper,
+    /// A signal that no blocking read has returned for.
     signalled: AtomicBool,
+    /// A signal that no look has told. Looks and blocking reads have one each, for a client may use either.
+    untold: AtomicBool,
 }
 
 impl Waitable for Source {
     fn look(&self) -> Answer<Look> {
-        self.sleeper.look(|engine| !self.is_idle(engine))
+        // Told once: who was told finds nothing to read that would end it.
+        self.sleeper.look(|engine| self.untold.swap(false, Ordering::AcqRel) || !engine.cq_is_empty(self.id))
     }
 
     fn fd(&self) -> Answer<BorrowedFd<'_>> {
@@ -65,7 +69,7 @@ impl Waitable for Source {
 }
 
 impl Source {
-    /// Whether there is nothing that a blocking call would return for.
+    /// Whether there is nothing that a blocking read would return for.
     fn is_idle(&self, engine: &rustmx::Domain) -> bool {
         engine.cq_is_empty(self.id) && !self.signalled.load(Ordering::Acquire)
     }
@@ -109,7 +113,7 @@ impl Cq {
         let (waits, threshold) = (a.wait_obj != FI_WAIT_NONE, a.wait_cond == FI_CQ_COND_THRESHOLD);
         let sleeper = Sleeper::new(&domain.cell, &wish)?;
         let id = domain.cell.control()?.cq_open();
-        let source = Arc::new(Source { id, sleeper, signalled: AtomicBool::new(false) });
+        let source = Arc::new(Source { id, sleeper, signalled: AtomicBool::new(false), untold: AtomicBool::new(false) });
         let joined = wish.join(source.clone()).inspect_err(|_| {
             let _ = domain.cell.let_go(|d| d.cq_close(id));
         })?;
@@ -311,6 +315,7 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
             return refuse(FI_ENOSYS);
         }
         cq.source.signalled.store(true, Ordering::Release);
+        cq.source.untold.store(true, Ordering::Release);
         cq.source.sleeper.wake_all();
         Ok(())
     });

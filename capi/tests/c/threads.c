@@ -188,6 +188,70 @@ static void entries(enum fi_wait_obj wait)
 	n = all;
 }
 
+static void *cancelled(void *of)
+{
+	struct fi_cq_tagged_entry e;
+	EXPECT(-FI_ECANCELED, fi_cq_sread(of, &e, 1, NULL, LONG));
+	return NULL;
+}
+
+/* Nothing to read, and soon leave to sleep: so many answers that there is something. */
+static int pending(struct fid_cq *cq)
+{
+	struct fi_cq_tagged_entry e;
+	struct fid *fids[1] = { &cq->fid };
+	int times = 0;
+	double until = now() + 2;
+	while (fi_trywait(n.fabric, fids, 1)) {
+		EXPECT(-FI_EAGAIN, fi_cq_read(cq, &e, 1));
+		if (now() > until)
+			FAIL("fi_trywait says that there is something, %d times", times);
+		times++;
+	}
+	return times;
+}
+
+/* A signal is told once to those who look, and once to those who read. */
+static void signals(void)
+{
+	struct options o = { .wait = FI_WAIT_FD };
+	struct net all = n;
+	struct fi_cq_tagged_entry e;
+	struct pollfd p = { .events = POLLIN };
+	open_net(&n, &o);
+	EXPECT(0, fi_control(&n.cq->fid, FI_GETWAIT, &p.fd));
+	pending(n.cq);
+	EXPECT(0, poll(&p, 1, 10));
+	/* Before the look. */
+	EXPECT(0, fi_cq_signal(n.cq));
+	CHECK(pending(n.cq) >= 1);
+	EXPECT(0, poll(&p, 1, 10));
+	/* Between the look and the sleep. */
+	EXPECT(0, fi_cq_signal(n.cq));
+	EXPECT(1, poll(&p, 1, 5000));
+	CHECK(pending(n.cq) >= 1);
+	EXPECT(0, poll(&p, 1, 10));
+	/* A read that comes later hears of it, and of several once. */
+	EXPECT(-FI_ECANCELED, fi_cq_sread(n.cq, &e, 1, NULL, -1));
+	EXPECT(-FI_EAGAIN, fi_cq_sread(n.cq, &e, 1, NULL, 0));
+	/* Both at once; and what the one hears the other does not lose. */
+	pthread_t t = asleep(cancelled, n.cq);
+	EXPECT(0, poll(&p, 1, 50));
+	EXPECT(0, fi_cq_signal(n.cq));
+	EXPECT(1, poll(&p, 1, 5000));
+	ends(t);
+	CHECK(pending(n.cq) >= 1);
+	EXPECT(0, poll(&p, 1, 10));
+	close_net(&n);
+	n = all;
+}
+
+static void *in_set(void *of)
+{
+	EXPECT(0, fi_wait(of, LONG));
+	return NULL;
+}
+
 static struct fid_cq *in_cq;
 
 static void *entry_in_set(void *of)
@@ -212,6 +276,12 @@ static void sets(void)
 	EXPECT(0, fi_wait_open(n.fabric, &wa, &w));
 	struct fi_cq_attr a = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_SET, .wait_set = w };
 	EXPECT(0, fi_cq_open(n.domain, &a, &in_cq, NULL));
+	/* A signal ends one wait. */
+	pthread_t t = asleep(in_set, w);
+	EXPECT(0, fi_cq_signal(in_cq));
+	ends(t);
+	EXPECT(-FI_ETIMEDOUT, fi_wait(w, 50));
+
 	/* Entries of an endpoint, one for each thread. */
 	uint8_t name[NAME_LEN];
 	size_t len = sizeof name;
@@ -260,6 +330,7 @@ int main(int argc, char **argv)
 	RUN("entries", entries(FI_WAIT_UNSPEC));
 	RUN("entries-fd", entries(FI_WAIT_FD));
 	RUN("descriptors", descriptors());
+	RUN("signals", signals());
 	RUN("sets", sets());
 	close_net(&n);
 	puts("OK");
