@@ -29,8 +29,8 @@ pub(crate) struct Cntr {
     /// Poll sets that it is in.
     pub(crate) uses: Uses,
     joined: Joined,
-    /// The failures that the client knows of: a wait ends when there are others. (Comparing with the count at the start of the
-    /// wait would sleep through a failure that happened just before it.)
+    /// The failures that the client knows of: a wait that begins now ends when there are others. (Comparing with the count at the
+    /// start of the wait would sleep through a failure that happened just before it.)
     known_errors: AtomicU64,
     _domain: Uses,
 }
@@ -229,12 +229,18 @@ unsafe extern "C" fn wait(c: *mut fid_cntr, threshold: u64, timeout: c_int) -> c
     let deadline = Deadline::after(timeout);
     // SAFETY: fi_cntr(3): a live counter.
     let answer = unsafe { object::<Cntr, _>(c) }.and_then(|c| {
+        // What others learn meanwhile, or set, ends this wait, too.
+        let known = c.known_errors.load(Ordering::Relaxed);
         loop {
             let (ok, errors, failed) = c.cell.turn(|d| {
                 // In this order: successes that came before a failure count before it.
                 let errors = d.cntr_read_err(c.id);
                 let ok = d.cntr_read(c.id);
-                (ok, errors, ok < threshold && c.known_errors.swap(errors, Ordering::Relaxed) != errors)
+                let failed = ok < threshold && errors != known;
+                if failed {
+                    c.known_errors.store(errors, Ordering::Relaxed);
+                }
+                (ok, errors, failed)
             })?;
             if ok >= threshold {
                 return Ok(());

@@ -144,6 +144,35 @@ static void without_descriptors(void)
 	n = all;
 }
 
+/* A change of the failures ends every wait, whoever learns of it meanwhile. */
+static void failures(void)
+{
+	struct fid_cntr *c = open_counter(FI_WAIT_UNSPEC, NULL);
+	for (int round = 0; round < 4; round++) {
+		struct waits w[3];
+		pthread_t t[3];
+		for (int i = 0; i < 3; i++) {
+			w[i] = (struct waits){ c, 10, 1 };
+			t[i] = asleep(for_counter, &w[i]);
+		}
+		usleep(20000);
+		uint64_t before = fi_cntr_readerr(c);
+		if (round % 2)
+			EXPECT(0, fi_cntr_seterr(c, before + 1));
+		else
+			EXPECT(0, fi_cntr_adderr(c, 1));
+		if (round / 2)
+			EXPECT(before + 1, fi_cntr_readerr(c));
+		for (int i = 0; i < 3; i++) {
+			ends(t[i]);
+			EXPECT(-FI_EAVAIL, w[i].result);
+		}
+		/* It is known now. */
+		EXPECT(-FI_ETIMEDOUT, fi_cntr_wait(c, 10, 1));
+	}
+	EXPECT(0, fi_close(&c->fid));
+}
+
 /* A thread that takes one entry of a queue. */
 static void *one_entry(void *of)
 {
@@ -327,6 +356,7 @@ int main(int argc, char **argv)
 	RUN("thresholds", thresholds(FI_WAIT_UNSPEC));
 	RUN("thresholds-fd", thresholds(FI_WAIT_FD));
 	RUN("none", without_descriptors());
+	RUN("failures", failures());
 	RUN("entries", entries(FI_WAIT_UNSPEC));
 	RUN("entries-fd", entries(FI_WAIT_FD));
 	RUN("descriptors", descriptors());
