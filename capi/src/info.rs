@@ -83,6 +83,8 @@ pub(crate) const DEFAULT_SIZE: usize = 1024;
 const MAX_SIZE: usize = 1 << 20;
 /// Objects in a domain: limited by memory only.
 const MANY: usize = 1 << 16;
+/// Pieces of a memory region.
+const MR_IOV_LIMIT: usize = 1;
 
 /// Bytes of an authorization key: a job's key, of endpoints or of a domain (fi_endpoint(3), fi_domain(3)).
 const KEY_MAX: usize = 512;

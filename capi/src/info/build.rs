@@ -212,7 +212,7 @@ fn domain(asked: &Asked<'_>, version: u32) -> fi_domain_attr {
         max_ep_stx_ctx: MANY,
         max_ep_srx_ctx: MANY,
         cntr_cnt: MANY,
-        mr_iov_limit: 1,
+        mr_iov_limit: MR_IOV_LIMIT,
         caps: DOMAIN_CAPS,
         mode: 0,
         auth_key: core::ptr::null_mut(),

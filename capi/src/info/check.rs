@@ -110,6 +110,9 @@ unsafe fn domain(a: &fi_domain_attr, version: u32) -> Answer<()> {
     want(a.max_ep_stx_ctx <= MANY && a.max_ep_srx_ctx <= MANY, "so many shared contexts")?;
     want(a.max_ep_tx_ctx <= 1 && a.max_ep_rx_ctx <= 1, "scalable endpoints")?;
     want(a.cntr_cnt <= MANY && a.cq_cnt <= MANY && a.ep_cnt <= MANY, "so many objects")?;
+    want(a.tx_ctx_cnt <= MANY && a.rx_ctx_cnt <= MANY, "so many contexts")?;
+    want(a.mr_iov_limit <= MR_IOV_LIMIT, "memory regions of several pieces")?;
+    want(a.mr_cnt <= MANY, "so many memory regions")?;
     want(a.caps & !DOMAIN_CAPS == 0, "a domain capability")?;
     want(a.max_err_data <= NAME_LEN, "error data that long")?;
     want(a.max_ep_auth_key == 0, "authorization keys by address vector")?;

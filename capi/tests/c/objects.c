@@ -45,6 +45,10 @@ static void getinfo(void)
 	REFUSED(h->domain_attr->name = strdup("invalid_domain"));
 	REFUSED(h->fabric_attr->name = strdup("other"));
 	REFUSED(h->domain_attr->cq_data_size = 9);
+	REFUSED(h->domain_attr->mr_iov_limit = 2);
+	REFUSED(h->domain_attr->mr_cnt = (1 << 16) + 1);
+	REFUSED(h->domain_attr->tx_ctx_cnt = (1 << 16) + 1);
+	REFUSED(h->domain_attr->rx_ctx_cnt = (1 << 16) + 1);
 	REFUSED(h->domain_attr->data_progress = 3);
 	REFUSED(h->domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL);
 	REFUSED(h->tx_attr->rma_iov_limit = 17);
@@ -58,6 +62,8 @@ static void getinfo(void)
 	REFUSED(h->rx_attr->total_buffered_recv = 1);
 	OFFERED(h->mode = ~0ull; h->domain_attr->mode = ~0ull; h->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE));
 	OFFERED(h->domain_attr->mr_mode = FI_MR_BASIC);
+	OFFERED(h->domain_attr->mr_iov_limit = 1; h->domain_attr->mr_cnt = 1 << 16);
+	OFFERED(h->domain_attr->tx_ctx_cnt = h->domain_attr->rx_ctx_cnt = 1 << 16);
 	OFFERED(h->caps = FI_RMA | FI_ATOMIC | FI_RMA_EVENT | FI_FENCE);
 	OFFERED(h->ep_attr->mem_tag_format = 0x00c000007fffffff);
 	OFFERED(h->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_WAW);
