@@ -19,7 +19,7 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Every engine error. Its place, from 1, is what `prov_errno` carries, so that `fi_cq_strerror` can tell errors apart which
 /// share a number.
-const ERRORS: [Error; 34] = [
+const ERRORS: [Error; 36] = [
     Error::Again,
     Error::NoMessage,
     Error::Cancelled,
@@ -54,6 +54,8 @@ const ERRORS: [Error; 34] = [
     Error::EncryptionDiffers,
     Error::Altered,
     Error::Unanswered,
+    Error::NoQueue,
+    Error::NoAddresses,
 ];
 
 impl From<Error> for Errno {
@@ -77,6 +79,8 @@ impl From<Error> for Errno {
             Error::Version => FI_ECONNABORTED,
             Error::Invalid => FI_EINVAL,
             Error::BadState => FI_EOPBADSTATE,
+            Error::NoQueue => FI_ENOCQ,
+            Error::NoAddresses => FI_ENOAV,
             Error::AddressInUse => FI_EADDRINUSE,
             Error::TooLong => FI_EMSGSIZE,
             Error::NoResources => FI_ENOMEM,

@@ -208,6 +208,11 @@ fn threads() {
 }
 
 #[test]
+fn oneway() {
+    client("oneway");
+}
+
+#[test]
 fn keys() {
     says_ok_and(&mut stock(build("keys", "client", &["-lfabric"])), &REFUSED);
 }
@@ -319,9 +324,10 @@ fn clients_over_the_libfabrics_of_the_mpi_wheels() {
             continue;
         }
         found += 1;
-        for name in
-            ["messages", "probe", "buffers", "objects", "memory", "several", "waiting", "threads", "options", "contexts", "later"]
-        {
+        for name in [
+            "messages", "probe", "buffers", "objects", "memory", "several", "waiting", "threads", "options", "contexts", "later",
+            "oneway",
+        ] {
             let test = format!("wheel-{}", place.replace('/', "-"));
             says_ok(stock(build(name, &test, &["-lfabric"])).env("LD_LIBRARY_PATH", &dir));
         }

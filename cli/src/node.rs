@@ -171,6 +171,8 @@ impl Node {
             rx_flags: flags,
             source: false,
             directed_recv: true,
+            sends: true,
+            receives: true,
             msg: true,
             tagged: true,
             service: None,

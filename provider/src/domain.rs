@@ -289,6 +289,11 @@ impl Domain {
         self.hang_door(ep.0)
     }
 
+    /// Whether something reports what an endpoint sends, and what it receives.
+    pub fn ep_directions(&self, ep: EpId) -> (bool, bool) {
+        self.eps.get(ep.0).map_or((false, false), Endpoint::directions)
+    }
+
     /// The endpoint's name.
     pub fn ep_name(&self, ep: EpId) -> Result<Name> {
         self.eps.get(ep.0).ok_or(Error::Invalid)?.name()

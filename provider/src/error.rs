@@ -79,6 +79,14 @@ pub enum Error {
     /// The object is not in the state the call needs (not enabled, not bound, closed).
     #[error("the object is not in the state that this call needs (not enabled, or not bound)")]
     BadState,
+    /// Nothing reports what an endpoint sends, or what it receives.
+    #[error(
+        "the endpoint has no completion queue, nor a counter, for one of the directions of its capabilities; bind one with fi_ep_bind, or ask for FI_SEND or FI_RECV alone"
+    )]
+    NoQueue,
+    /// The endpoint resolves no addresses.
+    #[error("the endpoint has no address vector; bind one with fi_ep_bind")]
+    NoAddresses,
     /// The address is already used by another process.
     #[error("another process already listens at this service; choose another port")]
     AddressInUse,

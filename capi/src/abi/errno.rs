@@ -36,7 +36,9 @@ c_constants! { CONSTANTS:
     FI_EBADFLAGS: c_int = 260;
     FI_ENOEQ: c_int = 261;
     FI_EDOMAIN: c_int = 262;
+    FI_ENOCQ: c_int = 263;
     FI_ETRUNC: c_int = 265;
     FI_ENOKEY: c_int = 266;
+    FI_ENOAV: c_int = 267;
     FI_EOVERRUN: c_int = 268;
 }

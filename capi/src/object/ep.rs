@@ -30,8 +30,10 @@ pub(crate) struct Ep {
     /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
-    /// The default flags were changed, or receives are not posted here.
+    /// The default flags were changed, or something is not done here: receives that a shared context gets, or a direction.
     pub(super) adjusted: AtomicBool,
+    /// Whether its capabilities have it send, or reach for memory of peers, and receive.
+    directions: (bool, bool),
     /// Contexts that it must have before it is enabled, as it was opened with FI_SHARED_CONTEXT: (transmit, receive).
     wants_shared: (bool, bool),
     /// Contexts that it has.
@@ -88,11 +90,14 @@ impl Ep {
         }
         let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
         let inject_max = tx.map_or(inject_max(&crate::entry::start().config), |t| t.inject_size).clamp(INLINE_MAX, INJECT_MAX);
+        let directions = info::directions(i.caps);
         let wanted = EpAttr {
             tx_flags: OpFlags::from_bits_retain(tx_flags),
             rx_flags: OpFlags::from_bits_retain(rx_flags),
             source: i.caps & FI_SOURCE != 0,
             directed_recv: i.caps & FI_DIRECTED_RECV != 0,
+            sends: directions.0,
+            receives: directions.1,
             msg: i.caps & FI_MSG != 0,
             tagged: i.caps & FI_TAGGED != 0,
             // SAFETY: as the caller promises.
@@ -105,7 +110,8 @@ impl Ep {
             id: domain.cell.control()?.ep_open(wanted)?,
             cell: domain.cell.clone(),
             op_flags: Mutex::new((tx_flags, rx_flags)),
-            adjusted: AtomicBool::new(false),
+            adjusted: AtomicBool::new(directions != (true, true)),
+            directions,
             wants_shared: ep.map_or((false, false), |e| (e.tx_ctx_cnt == FI_SHARED_CONTEXT, e.rx_ctx_cnt == FI_SHARED_CONTEXT)),
             has_shared: Default::default(),
             triggers: i.caps & FI_TRIGGER != 0,
@@ -144,6 +150,7 @@ impl Ep {
             id: self.id,
             op_flags: Mutex::new(*self.op_flags.lock()),
             adjusted: AtomicBool::new(false),
+            directions: self.directions,
             wants_shared: self.wants_shared,
             has_shared: (
                 AtomicBool::new(self.has_shared.0.load(Ordering::Acquire)),
@@ -174,9 +181,8 @@ impl Ep {
     /// Posts a send.
     #[inline]
     pub(crate) fn send(&self, mut args: SendArgs<'_>) -> Answer<()> {
-        if args.flags.is_none()
-            && self.adjusted.load(Ordering::Acquire)
-            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        if self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Send(self.id, args));
         }
@@ -200,9 +206,8 @@ impl Ep {
 
     /// Reads or writes a peer's memory.
     pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
-        if args.flags.is_none()
-            && self.adjusted.load(Ordering::Acquire)
-            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        if self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Rma(self.id, args));
         }
@@ -211,9 +216,8 @@ impl Ep {
 
     /// Combines values in a peer's memory with ours.
     pub(crate) fn atomic(&self, mut args: AtomicArgs<'_>) -> Answer<()> {
-        if args.flags.is_none()
-            && self.adjusted.load(Ordering::Acquire)
-            && let Some(later) = self.default_flags(true, args.ctx, &mut args.flags)?
+        if self.adjusted.load(Ordering::Acquire)
+            && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Atomic(self.id, args));
         }
@@ -231,8 +235,22 @@ impl Ep {
         Ok(self.cell.data()?.recv(self.id, &args)?)
     }
 
+    /// What a call that starts something needs of an endpoint that is not as it was opened, or not for both directions.
+    #[cold]
+    fn adjust_send(&self, ctx: UserCtx, flags: &mut Option<OpFlags>) -> Answer<Option<Later>> {
+        self.may(true)?;
+        if flags.is_some() { Ok(None) } else { self.default_flags(true, ctx, flags) }
+    }
+
+    /// What an endpoint is not for is refused, for nothing would report it; what has a queue or a counter all the same is not.
+    fn may(&self, transmit: bool) -> Answer<()> {
+        let this = |(sends, receives): (bool, bool)| if transmit { sends } else { receives };
+        if this(self.directions) || this(self.cell.control()?.ep_directions(self.id)) { Ok(()) } else { refuse(FI_EOPNOTSUPP) }
+    }
+
     #[cold]
     fn adjust_recv(&self, args: &mut RecvArgs<'_>) -> Answer<Option<Later>> {
+        self.may(false)?;
         if self.has_shared.1.load(Ordering::Acquire) {
             // Its receives are posted to the context (fi_endpoint(3)).
             return refuse(FI_EOPBADSTATE);
@@ -248,6 +266,11 @@ impl Ep {
     /// Does something later.
     #[cold]
     pub(crate) fn defer(&self, later: Later, work: &Work<'_>) -> Answer<()> {
+        match work {
+            Work::Recv(..) => self.may(false)?,
+            Work::Send(..) | Work::Rma(..) | Work::Atomic(..) => self.may(true)?,
+            Work::Set(..) | Work::Add(..) => {}
+        }
         Ok(self.cell.control()?.defer(later.when, work, later.mark)?)
     }
 

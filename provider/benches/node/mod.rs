@@ -28,6 +28,8 @@ impl Node {
             rx_flags,
             source: false,
             directed_recv: true,
+            sends: true,
+            receives: true,
             msg: true,
             tagged: true,
             service: None,

@@ -103,6 +103,10 @@ pub struct EpAttr {
     pub source: bool,
     /// Receives may name a source (FI_DIRECTED_RECV); else it is ignored.
     pub directed_recv: bool,
+    /// It sends, or reaches for memory of peers: something must report that.
+    pub sends: bool,
+    /// It receives: something must report that.
+    pub receives: bool,
     /// Untagged messages are used.
     pub msg: bool,
     /// Tagged messages are used.
@@ -310,8 +314,13 @@ impl Endpoint {
         if self.name.is_some() {
             return Ok(());
         }
-        if self.av.is_none() || !self.report.has_queues() {
-            return Err(Error::BadState);
+        let (sends, receives) = self.directions();
+        // Receives of a shared context are reported here, too.
+        if self.attr.sends && !sends || (self.attr.receives || self.member.is_some()) && !receives {
+            return Err(Error::NoQueue);
+        }
+        if self.av.is_none() {
+            return Err(Error::NoAddresses);
         }
         let named = |service| Name::new(self.venue.random() | 1, self.index, host::id(), service).with_table(table);
         let mut name = named(self.attr.service);
@@ -353,6 +362,11 @@ impl Endpoint {
         });
         self.tell_of_loans();
         Ok(())
+    }
+
+    /// Whether something reports what it sends, and what it receives.
+    pub(crate) fn directions(&self) -> (bool, bool) {
+        self.report.directions(self.attr.msg || self.attr.tagged)
     }
 
     /// Whether a counter of it counts what peers do to our memory.

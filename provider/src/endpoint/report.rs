@@ -162,10 +162,11 @@ impl Reporter {
         (self.tx.into_iter().chain(rx).map(|b| b.cq), self.cntrs.iter().map(|c| c.0))
     }
 
-    /// Whether every direction has a queue or a counter.
-    pub fn has_queues(&self) -> bool {
+    /// Whether what goes out, and what comes in, has a queue or a counter; without `messages`, only memory of peers is reached.
+    pub fn directions(&self, messages: bool) -> (bool, bool) {
         let counted = |e| self.cntrs.iter().any(|c| c.1.intersects(e));
-        (self.tx.is_some() || counted(CntrEvents::SEND)) && (self.rx.is_some() || counted(CntrEvents::RECV))
+        let outward = if messages { CntrEvents::SEND } else { CntrEvents::SEND | CntrEvents::READ | CntrEvents::WRITE };
+        (self.tx.is_some() || counted(outward), self.rx.is_some() || counted(CntrEvents::RECV))
     }
 
     /// Whether the source of messages is wanted.

@@ -57,6 +57,8 @@ pub fn attr() -> EpAttr {
         rx_flags: OpFlags::COMPLETION,
         source: true,
         directed_recv: true,
+        sends: true,
+        receives: true,
         msg: true,
         tagged: true,
         service: None,

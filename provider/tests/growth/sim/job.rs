@@ -73,6 +73,8 @@ fn attr() -> EpAttr {
         rx_flags: flags,
         source: true,
         directed_recv: true,
+        sends: true,
+        receives: true,
         msg: true,
         tagged: true,
         service: None,
