@@ -13,11 +13,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(plans: &[Plan], share_min: usize, lent: [Lent; 2], inviting: bool) -> Scene {
+    fn new(plans: &[Plan], share_min: usize, lent: [Lent; 2]) -> Scene {
         let (mut a, mut b) = sides(share_min);
         let table = Table::default();
         for side in [&mut a, &mut b] {
-            side.copies.set_inviting(inviting);
             aim(side, Reach::Everything, &table);
         }
         lend(&mut a, &mut b, lent[0]);
@@ -68,12 +67,12 @@ proptest! {
     #[test]
     fn the_sender(
         plans in proptest::collection::vec(plan(), 1..4), turns in proptest::collection::vec(0u8..5, 0..30), share_min in 1usize..200_000,
-        lent in (lent(), lent()), inviting in any::<bool>(),
+        lent in (lent(), lent()),
     ) {
         if !kernel_allows() {
             return Ok(());
         }
-        let mut scene = Scene::new(&plans, share_min, [lent.0, lent.1], inviting);
+        let mut scene = Scene::new(&plans, share_min, [lent.0, lent.1]);
         turns.into_iter().for_each(|turn| scene.turn(turn));
         scene.a.link.close();
         scene.from = std::mem::take(&mut scene.from).into_iter().map(|buffer| buffer.fill(|_| 0xdd)).collect();
@@ -93,12 +92,12 @@ proptest! {
     #[test]
     fn the_receiver(
         plans in proptest::collection::vec(plan(), 1..4), turns in proptest::collection::vec(0u8..5, 0..30), share_min in 1usize..200_000,
-        lent in (lent(), lent()), inviting in any::<bool>(),
+        lent in (lent(), lent()),
     ) {
         if !kernel_allows() {
             return Ok(());
         }
-        let mut scene = Scene::new(&plans, share_min, [lent.0, lent.1], inviting);
+        let mut scene = Scene::new(&plans, share_min, [lent.0, lent.1]);
         turns.into_iter().for_each(|turn| scene.turn(turn));
         scene.b.copies.call_off();
         scene.b.copies.share_no_more(&scene.b.link);

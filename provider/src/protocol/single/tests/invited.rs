@@ -81,6 +81,20 @@ fn the_sender_writes_its_part_in_its_call() {
     assert!(!b.copies.has_work() && !a.copies.has_work() && !b.copies.is_being_written(&b.link));
 }
 
+/// It wrote its part, gave up, and has its memory back: what the receiver would read of the front is not what was sent.
+#[test]
+fn a_sender_that_has_closed() {
+    let (mut a, mut b) = pair(Lent::ToWrite);
+    b.invites(1, LEN);
+    assert!(a.sends(1, LEN) > 0);
+    a.link.close();
+    scatter_bytes(&[a.place(0, LEN)], 0, &[0xdd; LEN]);
+    assert!(b.drain().expect("sound"));
+    b.push();
+    assert!(b.received.is_empty() && !b.copies.has_work());
+    assert_eq!(b.copies.abort().recvs.len(), 1, "it fails when the end of the sender is heard");
+}
+
 /// Tags, sizes, messages between, memory that may only be read, an invitation that was withdrawn: the message comes all the same.
 #[test]
 fn what_is_not_taken_up() {
