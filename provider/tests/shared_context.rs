@@ -582,11 +582,13 @@ fn queued_work_can_be_taken_back() {
 fn work_without_room_waits() {
     let _dog = watchdog("deferred_room", 60);
     let (mut a, mut n) = (Alone::new(), Node::new());
+    // Before they have met any number of messages waits for that.
+    common::acquaint(&mut a.node, &mut n);
     let to = a.node.knows(&n);
     let mut buf = [1u8; 8];
     let iov = [seg(&mut buf)];
     a.to = to;
-    let many = 5000;
+    let many = 20_000;
     for tag in 0..many {
         a.send_at(1, Tell::Counter(Some(a.done)), tag, &iov).expect("deferred");
     }
@@ -594,12 +596,14 @@ fn work_without_room_waits() {
     assert!(a.node.domain.cntr_counts(a.done).0 < many, "there is no room for all of them");
     // What waits for other counters, whichever is looked at first, is not held up by that.
     let changed = a.node.domain.cntr_open();
-    for n in 1..=16 {
-        let other = a.node.domain.cntr_open();
+    let others = [(); 16].map(|()| a.node.domain.cntr_open());
+    for other in others {
         let when = Deferral { cntr: other, threshold: 1, tell: Tell::Counter(None) };
         a.node.domain.defer(when, &Work::Add(changed, 1), many as usize).expect("deferred");
+    }
+    for (n, other) in others.into_iter().enumerate() {
         a.node.domain.cntr_add(other, 1);
-        assert_eq!(a.node.domain.cntr_counts(changed), (n, 0));
+        assert_eq!(a.node.domain.cntr_counts(changed), (n as u64 + 1, 0));
     }
     let mut into = vec![[0u8; 8]; many as usize];
     for (tag, b) in into.iter_mut().enumerate() {
