@@ -27,6 +27,7 @@ use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms};
 use crate::peer::name::{Identity, Name};
+use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use crate::sys::{fork, host, limits, ports, shortage, tcp};
 use crate::wire::hello::{Hello, Refusal};
@@ -101,6 +102,8 @@ struct Reception {
     /// At one port: of all addresses, or of each that is to be listened at.
     listeners: Vec<OwnedFd>,
     poller: Poller,
+    /// What strangers are timed by: the clocks of the endpoints begin when their domains do.
+    clock: Clock,
     hall: Mutex<Hall>,
     /// Oldest first.
     seats: Mutex<Vec<Seat>>,
@@ -145,6 +148,7 @@ impl Reception {
             terms: terms.clone(),
             listeners,
             poller,
+            clock: Clock::machine(),
             hall: Mutex::new(hall),
             seats: Mutex::new(vec![seat]),
             watchers: AtomicUsize::new(0),
@@ -291,13 +295,13 @@ impl Reception {
         seats.iter_mut().find(|seat| seat.who == who).map(|seat| std::mem::take(&mut seat.inbox)).unwrap_or_default()
     }
 
-    /// Who has not said hello in time is hung up on. Called now and then by every endpoint; `now` is of the clock that all of them go by.
-    fn look_after(&self, now: u64) {
+    /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
+    fn look_after(&self) {
         if !self.busy.load(Ordering::Relaxed) {
             return;
         }
         let Some(mut hall) = self.hall.try_lock() else { return };
-        let many = hall.strangers.len() > MOST_STRANGERS / 2;
+        let (now, many) = (self.clock.now(), hall.strangers.len() > MOST_STRANGERS / 2);
         hall.strangers.retain(|_, stranger| {
             // Counted from here: nobody may have looked for long.
             let since = *stranger.since.get_or_insert(now);
@@ -395,9 +399,9 @@ impl Place {
     }
 
     /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    pub fn look_after(&self, now: u64) {
+    pub fn look_after(&self) {
         if let Some(reception) = &self.reception {
-            reception.look_after(now);
+            reception.look_after();
         }
     }
 }
