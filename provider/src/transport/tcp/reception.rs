@@ -295,25 +295,30 @@ impl Reception {
         seats.iter_mut().find(|seat| seat.who == who).map(|seat| std::mem::take(&mut seat.inbox)).unwrap_or_default()
     }
 
-    /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    fn look_after(&self) {
+    /// Who has not said hello in time is hung up on. Called now and then by every endpoint; `own` is the one that looks.
+    fn look_after(&self, own: Identity, events: &mut Vec<Event>) {
         if !self.busy.load(Ordering::Relaxed) {
             return;
         }
         let Some(mut hall) = self.hall.try_lock() else { return };
         let (now, many) = (self.clock.now(), hall.strangers.len() > MOST_STRANGERS / 2);
-        hall.strangers.retain(|_, stranger| {
+        let is_late = |stranger: &mut Stranger| {
             // Counted from here: nobody may have looked for long.
             let since = *stranger.since.get_or_insert(now);
             // Who knows the key, as it seems, may compute. (Or he repeats what he heard; then he shares half of the places with his like.)
             let patience = if !many && stranger.seems_to_know() { CALL_PATIENCE } else { HELLO_PATIENCE };
-            let stays = now.saturating_sub(since) < patience;
-            if !stays {
+            now.saturating_sub(since) >= patience
+        };
+        let late: Vec<usize> = hall.strangers.iter_mut().filter_map(|(slot, s)| is_late(s).then_some(slot)).collect();
+        for slot in late {
+            // Nobody may have looked since, either: what he has said by now counts.
+            self.hear(&mut hall, slot, own, events);
+            if hall.strangers.get_mut(slot).is_some_and(is_late) {
+                let stranger = hall.strangers.remove(slot);
                 self.poller.remove(stranger.fd());
                 stranger.hang_up();
             }
-            stays
-        });
+        }
         if hall.deaf && hall.strangers.len() < MOST_STRANGERS {
             self.listen_again(&mut hall);
         }
@@ -399,9 +404,9 @@ impl Place {
     }
 
     /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    pub fn look_after(&self) {
+    pub fn look_after(&self, events: &mut Vec<Event>) {
         if let Some(reception) = &self.reception {
-            reception.look_after();
+            reception.look_after(self.who, events);
         }
     }
 }

@@ -4,6 +4,8 @@ use super::*;
 use crate::config::network::ZeroCopy;
 use crate::peer::name::{Addresses, Name};
 use crate::sys::host;
+use std::sync::atomic::AtomicU64;
+use zerocopy::IntoBytes;
 
 /// A port that nobody has, outside of those that the kernel gives to whoever asks for any, and of those that other tests take.
 fn port() -> u16 {
@@ -84,4 +86,40 @@ fn one_port_of_several_addresses() {
     let any = of(&listen(&terms(None), 0, 0).expect("any port"));
     assert!(any.len() == 2 && any[0].port() == any[1].port(), "{any:?}");
     assert_eq!(listen_at(&[nobodys], 0).err(), Some(Errno::ADDRNOTAVAIL));
+}
+
+/// Nobody looks for long while a caller says his hello: he is heard before he is hung up on. Who has still not said it is not waited for.
+#[test]
+#[cfg_attr(miri, ignore = "sockets")]
+fn who_has_spoken_is_heard_however_late_it_is() {
+    let [from, to] = [0; 2].map(|_| Name::new(host::random() | 1, 0, 1, None));
+    let who = to.identity().expect("not a contact");
+    let office = Arc::new(Office::new(10_000, ZeroCopy::Auto).expect("poller"));
+    let terms = Terms { at: here(5), patience: 10_000, ..Terms::default() };
+    let mut reception = Reception::open(&terms, 0, 0, Seat { who, office, inbox: Vec::new() }).expect("a port");
+    let time = Arc::new(AtomicU64::new(1));
+    reception.clock = Clock::Manual(time.clone());
+    let there = tcp::own_address(&reception.listeners[0]).expect("a name");
+    let hello = Hello::new(from.to_bytes(), to.to_bytes(), 24 << 10, 0, [0; 16]);
+    let (first, rest) = hello.as_bytes().split_at(100);
+    let callers = [0; 2].map(|_| tcp::connect(there, None, 0).expect("a call"));
+    let says = |caller: &OwnedFd, words: &[u8]| {
+        while tcp::connected(caller) == Ok(false) {}
+        assert_eq!(tcp::send_bytes(caller, words), Ok(words.len()));
+        while tcp::unacknowledged(caller) > 0 {}
+    };
+    let mut events = Vec::new();
+    for caller in &callers {
+        says(caller, first);
+    }
+    while reception.hall.lock().strangers.len() < 2 {
+        reception.serve(who, &mut events);
+    }
+    reception.look_after(who, &mut events);
+    says(&callers[0], rest);
+    time.store(2 * HELLO_PATIENCE, Ordering::Relaxed);
+    reception.look_after(who, &mut events);
+    let taken = reception.take(who);
+    assert_eq!((taken.len(), reception.hall.lock().strangers.len(), events.len()), (1, 0, 0));
+    assert!(!tcp::is_hung_up(&callers[0]) && tcp::is_hung_up(&callers[1]));
 }
