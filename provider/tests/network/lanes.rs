@@ -1,17 +1,20 @@
 //! Long messages by several connections of a pair: they arrive unchanged and in order, whatever becomes of a connection, and whoever lies there.
 
-use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, watchdog};
 use crate::flow::{ends, starve};
 use crate::liars::Liar;
-use crate::scene::{Scene, is_hung_up, lending, network, open, place, registering};
+use crate::scene::{Scene, connections, is_hung_up, lending, network, open, place, registering};
 use rustix::net::Shutdown;
 use rustmx::config::network::Secret;
+use rustmx::sys::clock::Clock;
 use rustmx::wire::frame::{Body, Frame};
 use rustmx::wire::header::Rts;
 use rustmx::wire::hello::{BadHello, HELLO_LEN, Hello, Refusal};
 use rustmx::{Addr, Config, Error};
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::IntoBytes;
 
 fn by(tcp_lanes: u64) -> Config {
@@ -31,7 +34,10 @@ type Buffers = (Vec<Vec<Vec<u8>>>, Vec<Vec<[u8; 32]>>);
 
 impl Pair {
     fn new(configs: [Config; 2]) -> Pair {
-        let [mut a, mut b] = configs.map(|config| Node::with(config, attr()));
+        Pair::of(configs.map(|config| Node::with(config, attr())))
+    }
+
+    fn of([mut a, mut b]: [Node; 2]) -> Pair {
         let (to_b, to_a) = (a.knows(&b), b.knows(&a));
         let mut into = [0u8; 8];
         b.recv(Want::tag(0), &mut into).expect("recv");
@@ -185,6 +191,8 @@ fn a_lane_that_breaks() {
         while pair.lanes() != [3; 2] {
             assert_eq!(pair.exchange(1 << 20, 2, true, |_| ()), 0);
         }
+        // Each has been used.
+        assert_eq!(pair.exchange(8 << 20, 4, true, |_| ()), 0);
         let ports = pair.ports();
         let mut broken = false;
         let failed = pair.exchange(32 << 20, 4, true, |done| {
@@ -196,6 +204,123 @@ fn a_lane_that_breaks() {
         });
         assert!(broken && failed > 0, "lane {victim}");
     }
+}
+
+/// Two whose first one, at that time of its own, calls for a further connection and says hello by it; the second one, who computes, has not read that. The
+/// long message that it is for is on its way from `sender`. And how many operations have ended.
+fn greeted([ours, theirs]: [Config; 2], time: &Arc<AtomicU64>, sender: usize, out: &mut [u8], into: &mut [u8]) -> (Pair, usize) {
+    let mut pair = Pair::of([Node::open(ours, attr(), Clock::Manual(time.clone())), Node::with(theirs, attr())]);
+    pair.nodes[1 - sender].recv(Want::tag(1), into).expect("recv");
+    pair.nodes[sender].send(Msg::new(pair.to[sender], 1), out).expect("send");
+    let (port, until, mut ended) = (pair.ports()[1], Deadline::new(20), 0);
+    let calls = |made: bool| connections().iter().filter(|r| r.ports[1] == port && (r.established || !made)).count();
+    // The second one takes no turn any more as soon as there is a second call.
+    while calls(false) < 2 {
+        pair.nodes[1].domain.progress();
+        ended += pass(&mut pair, time, 0);
+        until.check(|| "no lane is called for".into());
+    }
+    while calls(true) < 2 {
+        until.check(|| "it is not connected".into());
+    }
+    // What there is to be said by it.
+    ended += pass(&mut pair, time, 0);
+    assert_eq!(pair.lanes(), [0; 2], "nobody has answered");
+    (pair, ended)
+}
+
+/// The first one takes turns while so many seconds and some milliseconds go by. How many operations have ended.
+fn pass(pair: &mut Pair, time: &AtomicU64, seconds: u64) -> usize {
+    time.fetch_add(seconds * 1_000_000_000, Ordering::Relaxed);
+    let turn = |turn| {
+        time.fetch_add(u64::from(turn % 100 == 0) * 1_000_000, Ordering::Relaxed);
+        all_ok(&pair.nodes[0].poll())
+    };
+    (0..1000).map(turn).sum()
+}
+
+/// Who has said hello by a lane and gets no answer for long does not give it up: the other side may be a rank that computes, for which the lane is open as
+/// soon as it looks. And for neither it is the end of the pair.
+#[test]
+fn a_lane_that_is_answered_late() {
+    let _dog = watchdog("late lanes", 100);
+    let encrypted = || Config { encrypt: 1, auth_key: Secret::new(&[7; 32]), ..by(2) };
+    for (encrypts, sender, away) in [(false, 0, 1), (false, 1, 1), (false, 0, 0), (false, 1, 0), (true, 0, 1), (true, 1, 1)] {
+        let (time, mut out) = (Arc::new(AtomicU64::new(1_000_000_000)), pattern(8 << 20, 5));
+        let mut into = vec![0; out.len()];
+        let configs = [(); 2].map(|()| if encrypts { encrypted() } else { by(2) });
+        let (mut pair, mut came) = greeted(configs, &time, sender, &mut out, &mut into);
+        // The lane's time begins.
+        came += pass(&mut pair, &time, 1);
+        if away == 1 {
+            came += pass(&mut pair, &time, 60);
+        } else {
+            // It is the caller who computes now, and the answer lies there.
+            (0..1000).for_each(|_| pair.nodes[1].domain.progress());
+            time.fetch_add(60_000_000_000, Ordering::Relaxed);
+        }
+        let until = Deadline::new(20);
+        while came < 2 {
+            time.fetch_add(100_000, Ordering::Relaxed);
+            came += pair.nodes.iter_mut().map(|node| all_ok(&node.poll())).sum::<usize>();
+            until.check(|| format!("{:?}", pair.nodes.each_ref().map(|n| n.stats())));
+        }
+        assert!(into == out, "another message");
+        let tick = |_| _ = time.fetch_add(100_000, Ordering::Relaxed);
+        while pair.lanes() != [1; 2] {
+            assert_eq!(pair.exchange(1 << 20, 2, true, tick), 0);
+            until.check(|| format!("{:?} lanes", pair.lanes()));
+        }
+        let striped = |pair: &Pair| pair.nodes.each_ref().map(|node| node.stats().striped);
+        let before = striped(&pair);
+        assert_eq!(pair.exchange(8 << 20, 2, true, tick), 0);
+        let after = striped(&pair);
+        assert!((0..2).all(|i| after[i] > before[i]), "it carries both ways: {before:?}, {after:?}");
+    }
+}
+
+/// Messages of which each takes a turn at the least to be read, and places for them. No more than a kernel takes for who reads nothing.
+type Words = [Vec<Vec<u8>>; 2];
+
+fn words() -> Words {
+    const MESSAGES: usize = 6;
+    [(0..MESSAGES).map(|i| pattern(9_000, i)).collect(), vec![vec![0; 9_000]; MESSAGES]]
+}
+
+/// The first one says them, while the second one computes.
+fn says(pair: &mut Pair, [said, heard]: &mut Words) {
+    for (word, place) in said.iter_mut().zip(heard) {
+        pair.nodes[1].recv(Want::tag(3), place).expect("recv");
+        pair.nodes[0].send(Msg::new(pair.to[0], 3), word).expect("send");
+    }
+    pair.nodes[0].complete(said.len());
+}
+
+fn hears(node: &mut Node, [said, heard]: &Words) {
+    let (mut came, until) = (0, Deadline::new(20));
+    while came < said.len() {
+        came += node.poll().iter().flatten().filter(|done| done.ctx.0 == 3).count();
+        until.check(|| format!("{came} came, {:?}", node.stats()));
+    }
+    assert!(said == heard);
+}
+
+/// What it has said before is all read.
+#[test]
+fn who_closes_before_a_lane_is_answered() {
+    let _dog = watchdog("closing early", 60);
+    let (time, mut out, mut words) = (Arc::new(AtomicU64::new(1_000_000_000)), pattern(8 << 20, 5), words());
+    let (mut into, theirs) = (vec![0; out.len()], by(2));
+    // The other one sends: for what it has sent itself it would wait when it closes.
+    let (mut pair, _) = greeted([by(2), theirs.clone()], &time, 1, &mut out, &mut into);
+    // The lane is at hand as soon as the other one looks: somebody who shares its port has looked.
+    let mut sibling = Node::with(theirs, attr());
+    assert_eq!(place(&sibling), place(&pair.nodes[1]));
+    says(&mut pair, &mut words);
+    let Pair { nodes: [caller, mut other], .. } = pair;
+    sibling.quiet(2000);
+    drop(caller);
+    hears(&mut other, &words);
 }
 
 /// Endpoints that close in good order leave no complaint behind.
@@ -291,7 +416,7 @@ impl LyingLane {
 type Lie = (&'static str, fn(&mut LyingLane));
 
 /// Of message 1 a thousand bytes are asked for.
-const LIES: [Lie; 13] = [
+const LIES: [Lie; 14] = [
     ("beyond the end", |l| l.payload(1, 500, &[1; 501])),
     ("far beyond", |l| l.payload(1, u64::MAX, &[1; 100])),
     ("another message", |l| l.payload(7, 0, &[1; 100])),
@@ -313,6 +438,10 @@ const LIES: [Lie; 13] = [
     ("more behind a goodbye", |l| {
         l.body(Body::Goodbye);
         l.payload(1, 0, &[1; 100]);
+    }),
+    ("an end without a goodbye", |l| {
+        l.payload(1, 0, &[1; 100]);
+        l.lane.shutdown(std::net::Shutdown::Write).expect("shutdown");
     }),
     ("an end in the middle", |l| {
         l.body(Body::Payload { id: 1, offset: 0, len: 100, lent: false, tell: false });
@@ -338,6 +467,32 @@ fn a_lie_on_a_lane_ends_the_connection_and_nothing_else() {
         scene.exchange();
         let outside = into[..1000].iter().chain(&into[2000..]);
         assert!(outside.into_iter().all(|b| *b == 0), "{what}: written beside the buffer");
+    }
+}
+
+/// Who gives a lane up before anything went by it has lost nothing, whatever he says by the first connection.
+#[test]
+fn a_lane_that_ends_before_anything_went_by_it() {
+    let _dog = watchdog("unused lanes", 60);
+    let (mut scene, mut liars) = (Scene::with(by(4)), Vec::new());
+    for end in [Shutdown::Write, Shutdown::Both] {
+        let (out, mut into) = (pattern(1000, 4), vec![0u8; 1000]);
+        let mut liar = lane(&mut scene);
+        let from = scene.victim.av.insert(&liar.first.name);
+        scene.victim.recv(Want::tag(1).from(from), &mut into).expect("recv");
+        rustix::net::shutdown(&liar.lane, end).expect("shutdown");
+        scene.hangs_up(&mut liar.lane, 5, "an unused lane");
+        liar.first.announce(Rts { total: 1000, stream: 1, promise: 0 }, 1);
+        asked_for(&mut scene, &mut liar, "by the first connection");
+        liar.first.payload(1, 0, &out);
+        let until = Deadline::new(5);
+        while scene.victim.poll().is_empty() {
+            until.check(|| "it does not arrive".into());
+        }
+        assert!(into == out);
+        assert_eq!(scene.victim.stats().lost, 0);
+        scene.exchange();
+        liars.push(liar);
     }
 }
 

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 pub(super) const PIECE: usize = 256 << 10;
 /// Shortest part that goes in pieces.
 const SHORTEST: usize = 2 * PIECE;
-/// Nanoseconds within which a lane must be open.
+/// Nanoseconds within which a lane must be connected, and asking must be answered.
 const OPENING: u64 = 10_000_000_000;
 
 /// A part of which pieces are still to be handed out.
@@ -194,7 +194,9 @@ impl Bundle {
         if at == 0 {
             first.post(bulk, true);
         } else {
-            lanes[at - 1].post_piece(bulk);
+            let carrier = &lanes[at - 1];
+            carrier.post_piece(bulk);
+            self.lanes.iter_mut().filter(|lane| Arc::ptr_eq(&lane.carrier, carrier)).for_each(|lane| lane.loaded = true);
         }
         self.turn = at + 1;
         self.handed += len as u64;
@@ -251,12 +253,13 @@ impl Bundle {
         Some((count, self.token))
     }
 
-    /// Lanes that are not open in time are given up, and so is asking.
+    /// Lanes that are not connected in time are given up, and so is asking. Not a lane that has our hello: the other side may compute, and it counts as open
+    /// there as soon as that is read.
     fn look_after(&mut self, now: u64) {
         let before = self.lanes.len();
         self.lanes.retain_mut(|lane| {
             lane.since = if lane.since == 0 { now } else { lane.since };
-            lane.stand == Stand::Open || now.saturating_sub(lane.since) < OPENING
+            lane.stand != Stand::Dialing || now.saturating_sub(lane.since) < OPENING
         });
         self.asked_since = if self.asked_since == 0 { now } else { self.asked_since };
         let unheard = self.asked > 1 + self.lanes.len() && now.saturating_sub(self.asked_since) >= OPENING;
@@ -461,7 +464,7 @@ impl Connection {
 
     /// The endpoint closes, and nothing is to be handed out any more: says goodbye by all lanes. Whether it has left.
     pub(super) fn close_lanes(&self) -> bool {
-        let carriers: Vec<Arc<Connection>> = {
+        let lanes: Vec<(Arc<Connection>, Stand)> = {
             let mut halves = self.halves.lock();
             self.hand_out(&mut halves);
             let Some(bundle) = &mut halves.bundle else { return true };
@@ -469,12 +472,13 @@ impl Connection {
                 return false;
             }
             bundle.closes = true;
-            bundle.open_lanes().cloned().collect()
+            bundle.lanes.iter().map(|lane| (lane.carrier.clone(), lane.stand)).collect()
         };
         // Not under our lock: they take it.
-        carriers.iter().fold(true, |all, carrier| {
+        lanes.iter().fold(true, |all, (carrier, stand)| {
             carrier.halves.lock().outgoing.close_lane();
-            carrier.part() && all
+            // Who has not answered yet may hear of the end, too, but is not waited for.
+            (carrier.part() || *stand != Stand::Open) && all
         })
     }
 

@@ -51,7 +51,7 @@ pub(super) enum Stand {
 pub(super) enum Seen {
     /// So much: whether there was something.
     Some(bool),
-    /// It never opened.
+    /// It never opened, or ended before anything went by it.
     Failed,
     /// The other side has said goodbye and gone.
     Over,
@@ -64,13 +64,15 @@ pub(super) struct Lane {
     pub carrier: Arc<Connection>,
     pub stand: Stand,
     incoming: LaneIn,
+    /// It was given something to carry.
+    pub loaded: bool,
     /// When it was first looked after; 0: not yet.
     pub since: u64,
 }
 
 impl Lane {
     pub fn new(carrier: Arc<Connection>, stand: Stand) -> Lane {
-        Lane { carrier, stand, incoming: LaneIn::new(), since: 0 }
+        Lane { carrier, stand, incoming: LaneIn::new(), loaded: false, since: 0 }
     }
 
     /// Reads it, on behalf of the first connection: what comes goes to what `expected` says; `done` gets parts that are all there.
@@ -95,6 +97,8 @@ impl Lane {
         match self.incoming.pump(self.carrier.stream(), ready, expected, &mut done) {
             Ok(any) => Seen::Some(any),
             Err(Stop::Ended) if self.incoming.said_goodbye => Seen::Over,
+            // Nothing was lost with it: the other side has given it up, or something on the way has.
+            Err(Stop::Ended) if !self.loaded && !self.incoming.heard => Seen::Failed,
             // A key was proved before, or none is asked for.
             Err(Stop::Keyed) => Seen::Broken(Error::PeerGone),
             Err(stop) => Seen::Broken(stop.into()),
@@ -115,12 +119,14 @@ enum At {
 struct LaneIn {
     at: At,
     head: SharedMem,
+    /// A frame came, or began to.
+    heard: bool,
     said_goodbye: bool,
 }
 
 impl LaneIn {
     fn new() -> LaneIn {
-        LaneIn { at: At::Head(0), head: SharedMem::new(Heap::new(FRAME_HEAD)), said_goodbye: false }
+        LaneIn { at: At::Head(0), head: SharedMem::new(Heap::new(FRAME_HEAD)), heard: false, said_goodbye: false }
     }
 
     fn pump(
@@ -183,6 +189,7 @@ impl LaneIn {
     /// `n` further bytes of a head are here.
     fn head_came(&mut self, n: usize, expected: &mut Expectations) -> Result<(), Stop> {
         let At::Head(before) = self.at else { return Err(Stop::Garbage) };
+        self.heard = true;
         if self.said_goodbye {
             return Err(Stop::Garbage);
         }

@@ -496,7 +496,8 @@ impl Tcp {
         let mut all = true;
         for (_, weak) in &self.connections {
             if let Some(connection) = weak.upgrade() {
-                all &= connection.part();
+                // Lanes are waited for by their first connection, those that are open.
+                all &= connection.part() || connection.first().is_some();
             }
         }
         all

@@ -183,8 +183,10 @@ impl Tcp {
     /// A stranger says that he is a lane of somebody, by a word that only that one knows.
     fn take_lane(&mut self, connection: Arc<Connection>, token: u64, events: &mut Vec<Event>) {
         let first = self.office.tokens.lock().get(&token).copied().and_then(|slot| self.connection(slot));
+        // Who has hung up already would count as open otherwise, and be given something to carry.
+        let may = |fd| limits::has_plenty(fd) && !tcp::is_hung_up(fd);
         match first {
-            Some(first) if limits::has_plenty(connection.stream().fd()) && first.add_lane(&connection, Some(token)) => {
+            Some(first) if may(connection.stream().fd()) && first.add_lane(&connection, Some(token)) => {
                 if connection.has_more() {
                     self.parked.push(connection.slot());
                 }
