@@ -5,7 +5,7 @@ use crate::deaf::deaf;
 use crate::places::{exchange, free_ports};
 use crate::scene::{connections, network, open, place};
 use rustmx::config::network::Secret;
-use rustmx::{Config, Error};
+use rustmx::{Addr, Config, Error};
 
 /// A process whose range has so many ports.
 fn few(ports: u16) -> Config {
@@ -63,27 +63,65 @@ fn as_many_ports_as_ranks_are_enough_again_and_again() {
     }
 }
 
-/// Calls of both that are one connection: nobody has accepted any.
+/// Two that have called each other at the same moment, and said `n` bytes: both calls are one connection, and nobody has accepted any.
+fn both_call(configs: [Config; 2], n: usize) -> (Node, Node, Addr, Addr) {
+    let [mut a, mut b] = configs.map(|config| Node::with(config, attr()));
+    deaf(&a, true);
+    deaf(&b, true);
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (mut out, mut back) = (pattern(n, 1), pattern(n, 2));
+    let (mut into, mut into_a) = (vec![0; n], vec![0; n]);
+    b.recv(Want::tag(1), &mut into).expect("recv");
+    a.recv(Want::tag(2), &mut into_a).expect("recv");
+    a.send(Msg::new(to_b, 1), &mut out).expect("send");
+    a.quiet(10);
+    b.send(Msg::new(to_a, 2), &mut back).expect("send");
+    let got = run(&mut [&mut a, &mut b], &[2, 2]);
+    assert!(got.iter().flatten().all(Result::is_ok) && into == out && into_a == back, "{got:?}");
+    assert_eq!(ends(&a, &b), 2);
+    (a, b, to_b, to_a)
+}
+
 #[test]
 fn two_calls_that_are_one_connection() {
     let _dog = watchdog("simultaneous", 100);
     for round in 0..8 {
         let configs = [few(1), few(1)].map(|config| if round % 2 == 1 { keyed(config) } else { config });
-        let [mut a, mut b] = configs.map(|config| Node::with(config, attr()));
-        deaf(&a, true);
-        deaf(&b, true);
-        let (to_b, to_a, n) = (a.knows(&b), b.knows(&a), [8, 200_000][round / 2 % 2]);
-        let (mut out, mut back) = (pattern(n, 1), pattern(n, 2));
-        let (mut into, mut into_a) = (vec![0; n], vec![0; n]);
-        b.recv(Want::tag(1), &mut into).expect("recv");
-        a.recv(Want::tag(2), &mut into_a).expect("recv");
-        a.send(Msg::new(to_b, 1), &mut out).expect("send");
-        a.quiet(10);
-        b.send(Msg::new(to_a, 2), &mut back).expect("send");
-        let got = run(&mut [&mut a, &mut b], &[2, 2]);
-        assert!(got.iter().flatten().all(Result::is_ok) && into == out && into_a == back, "{got:?}");
-        assert_eq!(ends(&a, &b), 2);
+        let (a, b, ..) = both_call(configs, [8, 200_000][round / 2 % 2]);
         assert_eq!((a.stats().peers, b.stats().peers, a.stats().lost, b.stats().lost), (1, 1, 0, 0));
+    }
+}
+
+/// One of two such callers calls for further connections, whoever of them asks for some.
+#[test]
+fn further_connections_of_two_that_have_called() {
+    let _dog = watchdog("further", 200);
+    for round in 0..12 {
+        let configs = [few(4), few(4)].map(|config| Config { tcp_lanes: 3, ..config });
+        let configs = configs.map(|config| if round % 2 == 1 { keyed(config) } else { config });
+        let (mut a, mut b, to_b, to_a) = both_call(configs, 8);
+        deaf(&a, false);
+        deaf(&b, false);
+        let n = 4 << 20;
+        let (mut out, mut into, mut back, mut into_a) = (pattern(n, 3), vec![0; n], pattern(n, 4), vec![0; n]);
+        let until = Deadline::new(20);
+        while [&a, &b].map(|node| node.stats().lanes) != [2; 2] {
+            until.check(|| format!("round {round}: {:?}, {:?}", a.stats(), b.stats()));
+            let [by_a, by_b] = [round / 2 % 3 != 1, round / 2 % 3 != 0];
+            if by_a {
+                b.recv(Want::tag(1), &mut into).expect("recv");
+                a.send(Msg::new(to_b, 1), &mut out).expect("send");
+            }
+            if by_b {
+                a.recv(Want::tag(2), &mut into_a).expect("recv");
+                b.send(Msg::new(to_a, 2), &mut back).expect("send");
+            }
+            let each = usize::from(by_a) + usize::from(by_b);
+            let got = run(&mut [&mut a, &mut b], &[each; 2]);
+            assert!(got.iter().flatten().all(Result::is_ok), "{got:?}");
+            assert!((!by_a || into == out) && (!by_b || into_a == back), "round {round}: another message");
+        }
+        assert_eq!((a.stats().lost, b.stats().lost), (0, 0));
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Bundle {
     policy: Policy,
     /// Where the other side listens, if it was us who called: then we call for lanes, too.
     reached: Option<SocketAddr>,
+    /// The other side does so if it has called as well, and both calls are this connection.
+    yields: bool,
     /// By which the listener knows lanes; 0: there is none yet.
     token: u64,
     /// Connections that the listener has allowed, the first one included, and that this side has asked for, and since when (0: not looked at yet).
@@ -77,6 +79,7 @@ impl Bundle {
         Bundle {
             policy: Policy::new(lanes),
             reached,
+            yields: false,
             token: 0,
             allowed: 1,
             asked: 1,
@@ -95,6 +98,11 @@ impl Bundle {
             began_by: None,
             told: 0,
         }
+    }
+
+    /// Whether it is the other side that calls for lanes if it asks for some: then it has called as well.
+    pub fn may_yield(&mut self, yields: bool) {
+        self.yields = yields;
     }
 
     /// Takes a part that was asked for, if it is long enough.
@@ -242,6 +250,13 @@ impl Bundle {
         if count < 2 {
             return None;
         }
+        // Who asks takes himself for the caller. If we do, too, one of us is no caller any more as soon as he is asked.
+        if self.reached.is_some() && token == 0 && !self.yields {
+            let asks = count > self.asked;
+            (self.asked, self.asked_since) = if asks { (count, 0) } else { (self.asked, self.asked_since) };
+            return asks.then_some((count, 0));
+        }
+        self.reached = self.reached.filter(|_| token != 0);
         self.allowed = self.allowed.max(count);
         if self.reached.is_some() {
             self.token = token;

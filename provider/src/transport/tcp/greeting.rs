@@ -27,8 +27,11 @@ impl Connection {
                         halves.theirs = Some(theirs.clone());
                     }
                     self.may_hurry(halves, &greeting);
+                    let by = halves.origin.take().and_then(|origin| origin.by);
+                    if let (Some(bundle), Some(by)) = (&mut halves.bundle, by) {
+                        bundle.may_yield(Name::call_counts(&greeting.hello.from, &by.to_bytes()));
+                    }
                     halves.greeting = Some(greeting);
-                    halves.origin = None;
                 }
                 Err(why) => {
                     self.foreign.store(Hello::foreign(&bytes).unwrap_or(0), Ordering::Relaxed);
