@@ -4,6 +4,7 @@ use crate::common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, watchdog};
 use crate::flow::{ends, starve};
 use crate::liars::Liar;
 use crate::scene::{Scene, connections, is_hung_up, lending, network, open, place, registering};
+use rustix::fd::AsRawFd;
 use rustix::net::Shutdown;
 use rustmx::config::network::Secret;
 use rustmx::sys::clock::Clock;
@@ -321,6 +322,29 @@ fn who_closes_before_a_lane_is_answered() {
     sibling.quiet(2000);
     drop(caller);
     hears(&mut other, &words);
+}
+
+/// Nor is that lost which came by the first connection before a lane broke.
+#[test]
+fn what_came_before_a_lane_broke() {
+    let _dog = watchdog("before", 60);
+    let (mut pair, mut words) = (Pair::new([by(2), by(2)]), words());
+    let (ports, until) = (pair.ports(), Deadline::new(20));
+    let first: Vec<i32> = ends(ports).iter().map(AsRawFd::as_raw_fd).collect();
+    while pair.lanes() != [1; 2] || pair.nodes.iter().any(|node| node.stats().striped == 0) {
+        assert_eq!(pair.exchange(4 << 20, 2, true, |_| ()), 0);
+        until.check(|| "no lane".into());
+    }
+    says(&mut pair, &mut words);
+    let lane: Vec<_> = ends(ports).into_iter().filter(|end| !first.contains(&end.as_raw_fd())).collect();
+    assert_eq!((first.len(), lane.len()), (2, 2));
+    rustix::net::shutdown(lane[0], Shutdown::Both).expect("shutdown");
+    hears(&mut pair.nodes[1], &words);
+    // And then it is the end.
+    while pair.nodes.iter().any(|node| node.stats().lost == 0) {
+        pair.nodes.iter_mut().for_each(|node| drop(node.poll()));
+        until.check(|| "it is not noticed".into());
+    }
 }
 
 /// Endpoints that close in good order leave no complaint behind.

@@ -16,6 +16,7 @@ use crate::mem::user::UserIov;
 use crate::sys::clock::Clock;
 use crate::sys::{host, tcp};
 use crate::transport::Tale;
+use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,6 +29,8 @@ pub(super) const PIECE: usize = 256 << 10;
 const SHORTEST: usize = 2 * PIECE;
 /// Nanoseconds within which a lane must be connected, and asking must be answered.
 const OPENING: u64 = 10_000_000_000;
+/// Most reads of the first connection after a lane broke: what a large receive buffer may hold, by 8 KiB.
+const REST: u32 = 8192;
 
 /// A part of which pieces are still to be handed out.
 struct Part {
@@ -53,6 +56,8 @@ pub(super) struct Bundle {
     asked: usize,
     asked_since: u64,
     lanes: Vec<Lane>,
+    /// A lane broke, and the first connection was read so often since.
+    rest: u32,
     parts: VecDeque<Part>,
     /// Pieces that have not left, of each message.
     open: FxHashMap<u32, usize>,
@@ -85,6 +90,7 @@ impl Bundle {
             asked: 1,
             asked_since: 0,
             lanes: Vec::new(),
+            rest: 0,
             parts: VecDeque::new(),
             open: FxHashMap::default(),
             turn: 0,
@@ -458,16 +464,33 @@ impl Connection {
                 bundle.lanes.remove(at).carrier.let_go(&Clock::machine());
                 bundle.failed();
             }
-            Seen::Over => {
+            Seen::Over if bundle.lanes[at].carrier.settle(&mut outgoing.pieces) => {
                 let lane = bundle.lanes.remove(at);
-                if !lane.carrier.settle(&mut outgoing.pieces) {
-                    ended.get_or_insert(Error::PeerGone);
-                }
                 lane.carrier.add_copies_to(&mut self.office().zerocopies.lock());
                 lane.carrier.let_go(&Clock::machine());
             }
-            Seen::Broken(why) => _ = ended.get_or_insert(why),
+            // What was under way is lost.
+            Seen::Over => return self.read_rest(halves, Error::PeerGone),
+            Seen::Broken(why) => return self.read_rest(halves, why),
         }
+        Read { any: true, ..Read::default() }
+    }
+
+    /// A lane broke: what came by the first connection before is still read, in this turn and the next ones, and then all of it ends. Not if it was for what the
+    /// other side said; and not without end, if it goes on.
+    fn read_rest(&self, mut halves: MutexGuard<'_, Halves>, why: Error) -> Read {
+        let Some(bundle) = halves.bundle.as_mut().filter(|_| why == Error::PeerGone) else {
+            halves.ended.get_or_insert(why);
+            return Read { any: true, ..Read::default() };
+        };
+        bundle.rest += 1;
+        let goes_on = bundle.rest < REST;
+        drop(halves);
+        let read = self.read(true);
+        if !goes_on || !read.any && !read.parked {
+            self.halves.lock().ended.get_or_insert(why);
+        }
+        // Until then the poller says again and again that the lane has ended.
         Read { any: true, ..Read::default() }
     }
 
