@@ -29,6 +29,8 @@ pub(super) const PIECE: usize = 256 << 10;
 const SHORTEST: usize = 2 * PIECE;
 /// Nanoseconds within which a lane must be connected, and asking must be answered.
 const OPENING: u64 = 10_000_000_000;
+/// Nanoseconds without a look after which whoever looks was away: looks are half a second apart, and some later for who sleeps.
+const AWAY: u64 = 2_000_000_000;
 /// Most reads of the first connection after a lane broke: what a large receive buffer may hold, by 8 KiB.
 const REST: u32 = 8192;
 
@@ -55,6 +57,8 @@ pub(super) struct Bundle {
     allowed: usize,
     asked: usize,
     asked_since: u64,
+    /// When it was looked after last.
+    looked_at: u64,
     lanes: Vec<Lane>,
     /// A lane broke, and the first connection was read so often since.
     rest: u32,
@@ -89,6 +93,7 @@ impl Bundle {
             allowed: 1,
             asked: 1,
             asked_since: 0,
+            looked_at: 0,
             lanes: Vec::new(),
             rest: 0,
             parts: VecDeque::new(),
@@ -278,6 +283,11 @@ impl Bundle {
     /// there as soon as that is read.
     fn look_after(&mut self, now: u64) {
         let before = self.lanes.len();
+        if now.saturating_sub(std::mem::replace(&mut self.looked_at, now)) > AWAY {
+            // Nobody looked for long: what is waited for may be there.
+            self.asked_since = 0;
+            self.lanes.iter_mut().for_each(|lane| lane.since = 0);
+        }
         self.lanes.retain_mut(|lane| {
             lane.since = if lane.since == 0 { now } else { lane.since };
             lane.stand != Stand::Dialing || now.saturating_sub(lane.since) < OPENING
@@ -559,5 +569,21 @@ mod tests {
             tries
         };
         assert_eq!([1, 2, 3, 1, 1, 2, 4, 2, 1].map(&mut burst), [false, false, true, true, false, false, true, true, false]);
+    }
+
+    /// Who asked and then computed for long has not waited: the answer may be there. Who looks all the time has.
+    #[test]
+    fn what_is_waited_for_is_waited_for_by_who_looks() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut bundle = Bundle::new(4, None);
+        bundle.asked = 4;
+        for now in [1, 2, 60, 61, 119, 179, 180] {
+            bundle.look_after(now * SECOND);
+            assert_eq!(bundle.policy.limit(), 4, "at {now}");
+        }
+        (181..189).for_each(|now| bundle.look_after(now * SECOND));
+        assert_eq!(bundle.policy.limit(), 4);
+        bundle.look_after(189 * SECOND);
+        assert_eq!(bundle.policy.limit(), 1);
     }
 }
