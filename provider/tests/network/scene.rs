@@ -5,6 +5,7 @@ use rustmx::config::network::Iface;
 use rustmx::log::{LogLevel, LogSink, LogSubsystem};
 use rustmx::sys::clock::Clock;
 use rustmx::{Addr, Config, Domain, Log};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,10 +190,14 @@ pub fn connections() -> Vec<Row> {
     let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().expect("port"), 16).expect("port");
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/net/tcp"), read("/proc/net/tcp6"));
-    let rows = v4.lines().skip(1).chain(v6.lines().skip(1));
-    rows.map(|row| {
-        let columns: Vec<&str> = row.split_whitespace().collect();
-        Row { ports: [port(columns[1]), port(columns[2])], established: columns[3] == "01" }
-    })
-    .collect()
+    let lines = v4.lines().skip(1).chain(v6.lines().skip(1));
+    // Of a table that changes while it is read the kernel says some rows again.
+    let rows: BTreeMap<[&str; 2], Row> = lines
+        .map(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            let ends = [columns[1], columns[2]];
+            (ends, Row { ports: ends.map(port), established: columns[3] == "01" })
+        })
+        .collect();
+    rows.into_values().collect()
 }
