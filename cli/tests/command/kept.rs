@@ -1,20 +1,12 @@
 //! What `rustmx tune` keeps of the file that it replaces.
 
-use super::{cores, run, rustmx, scratch};
+use super::{cores, run, rustmx, scratch, settled};
 use rustmx::Config;
-use rustmx::config::PARAMS;
 use rustmx::config::force::Way;
 use rustmx::select::model::{About, Curve, Memory, Model, Operation, PeerClass, Point, Source};
-use rustmx::select::profile::{Key, MEASURED, Profile};
+use rustmx::select::profile::{Key, Profile};
 use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
-
-/// How the memory between two processes is used, as the user might say: then `tune` has nothing to find out about that, and needs
-/// half of the time.
-fn settled() -> impl Iterator<Item = (String, String)> {
-    let parameters = PARAMS.iter().filter(|p| MEASURED.contains(&p.name));
-    parameters.map(|p| (p.env(), p.value(&Config::default())))
-}
 
 /// A profile of this machine and the usual settings that knows a link.
 fn with_link(name: &str) -> Profile {
