@@ -69,7 +69,7 @@ impl Ep {
         self.same_domain(&srx.cell)?;
         self.cell.control()?.ep_bind_srx(self.id, srx.id)?;
         self.has_shared.1.store(true, Ordering::Release);
-        self.adjusted.store(true, Ordering::Release);
+        self.adjusted.receives.store(true, Ordering::Release);
         Ok(None)
     }
 

@@ -21,6 +21,19 @@ use rustmx::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Whether calls of an endpoint must look closer, for each direction: the usual one tests one word.
+pub(super) struct Adjusted {
+    pub starts: AtomicBool,
+    pub receives: AtomicBool,
+}
+
+impl Clone for Adjusted {
+    fn clone(&self) -> Adjusted {
+        let copy = |flag: &AtomicBool| AtomicBool::new(flag.load(Ordering::Acquire));
+        Adjusted { starts: copy(&self.starts), receives: copy(&self.receives) }
+    }
+}
+
 /// An opened endpoint.
 #[repr(C)]
 pub(crate) struct Ep {
@@ -30,8 +43,8 @@ pub(crate) struct Ep {
     /// The default operation flags, (transmit, receive). The engine has those of the opening; once the client changes them,
     /// every call passes them on.
     op_flags: Mutex<(u64, u64)>,
-    /// The default flags were changed, or something is not done here: receives that a shared context gets, or a direction.
-    pub(super) adjusted: AtomicBool,
+    /// Of what it starts, and of receives: the default flags were changed, or it is not for that, or (receives) a shared context gets them.
+    pub(super) adjusted: Adjusted,
     /// Whether its capabilities have it send, or reach for memory of peers, and receive.
     directions: (bool, bool),
     /// Contexts that it must have before it is enabled, as it was opened with FI_SHARED_CONTEXT: (transmit, receive).
@@ -110,7 +123,7 @@ impl Ep {
             id: domain.cell.control()?.ep_open(wanted)?,
             cell: domain.cell.clone(),
             op_flags: Mutex::new((tx_flags, rx_flags)),
-            adjusted: AtomicBool::new(directions != (true, true)),
+            adjusted: Adjusted { starts: AtomicBool::new(!directions.0), receives: AtomicBool::new(!directions.1) },
             directions,
             wants_shared: ep.map_or((false, false), |e| (e.tx_ctx_cnt == FI_SHARED_CONTEXT, e.rx_ctx_cnt == FI_SHARED_CONTEXT)),
             has_shared: Default::default(),
@@ -149,7 +162,7 @@ impl Ep {
             cell: self.cell.clone(),
             id: self.id,
             op_flags: Mutex::new(*self.op_flags.lock()),
-            adjusted: AtomicBool::new(false),
+            adjusted: self.adjusted.clone(),
             directions: self.directions,
             wants_shared: self.wants_shared,
             has_shared: (
@@ -181,7 +194,7 @@ impl Ep {
     /// Posts a send.
     #[inline]
     pub(crate) fn send(&self, mut args: SendArgs<'_>) -> Answer<()> {
-        if self.adjusted.load(Ordering::Acquire)
+        if self.adjusted.starts.load(Ordering::Acquire)
             && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Send(self.id, args));
@@ -206,7 +219,7 @@ impl Ep {
 
     /// Reads or writes a peer's memory.
     pub(crate) fn rma(&self, mut args: RmaArgs<'_>) -> Answer<()> {
-        if self.adjusted.load(Ordering::Acquire)
+        if self.adjusted.starts.load(Ordering::Acquire)
             && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Rma(self.id, args));
@@ -216,7 +229,7 @@ impl Ep {
 
     /// Combines values in a peer's memory with ours.
     pub(crate) fn atomic(&self, mut args: AtomicArgs<'_>) -> Answer<()> {
-        if self.adjusted.load(Ordering::Acquire)
+        if self.adjusted.starts.load(Ordering::Acquire)
             && let Some(later) = self.adjust_send(args.ctx, &mut args.flags)?
         {
             return self.defer(later, &Work::Atomic(self.id, args));
@@ -227,7 +240,7 @@ impl Ep {
     /// Posts a receive.
     #[inline]
     pub(crate) fn recv(&self, mut args: RecvArgs<'_>) -> Answer<()> {
-        if self.adjusted.load(Ordering::Acquire)
+        if self.adjusted.receives.load(Ordering::Acquire)
             && let Some(later) = self.adjust_recv(&mut args)?
         {
             return self.defer(later, &Work::Recv(self.id, args));
@@ -340,6 +353,7 @@ impl Ep {
         let mut now = self.op_flags.lock();
         let new = asked & !(FI_TRANSMIT | FI_RECV);
         let trigger = if self.triggers { FI_TRIGGER } else { 0 };
+        let adjusted = if asked & FI_RECV != 0 { &self.adjusted.receives } else { &self.adjusted.starts };
         let (tx, rx) = match asked & (FI_TRANSMIT | FI_RECV) {
             FI_TRANSMIT if new & !(info::TX_OP_FLAGS | trigger) == 0 => (new, now.1),
             FI_RECV if new & !(info::RX_OP_FLAGS | trigger) == 0 => (now.0, new),
@@ -347,7 +361,7 @@ impl Ep {
             _ => return refuse(FI_EINVAL),
         };
         *now = (tx, rx);
-        self.adjusted.store(true, Ordering::Release);
+        adjusted.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -112,9 +112,8 @@ impl Domain {
             // Who peeks in a loop must make progress by it.
             self.progress();
         }
-        // Whose message is the oldest is known once the books know who has left.
-        for at in self.eps.iter().filter(|(_, ep)| ep.owes_books()).map(|(at, _)| at).collect::<SmallVec<[usize; 4]>>() {
-            self.with_books(at, |_, _| ());
+        if self.contexts.get_mut(srx.0).is_some_and(|context| context.owner(args, flags).is_some()) {
+            self.bring_books_up_to_date();
         }
         let member = self.member(srx);
         let report = member.and_then(|at| self.eps.get(at)).is_none_or(|ep| ep.reports_recv(flags));
@@ -130,6 +129,15 @@ impl Domain {
                 self.contexts[srx.0].post(args, report);
                 Ok(())
             }
+        }
+    }
+
+    /// Whose message is the oldest is known once the books know who has left.
+    #[cold]
+    fn bring_books_up_to_date(&mut self) {
+        let owing: SmallVec<[usize; 4]> = self.eps.iter().filter(|(_, ep)| ep.owes_books()).map(|(at, _)| at).collect();
+        for at in owing {
+            self.with_books(at, |_, _| ());
         }
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Multi {
     len: usize,
     used: usize,
     min: usize,
+    /// A message has gone to it, though it may have been empty.
+    serves: bool,
     /// Messages that are still coming in.
     outstanding: usize,
     /// Takes no further message.
@@ -77,11 +79,6 @@ pub(super) struct Multi {
 }
 
 impl Multi {
-    /// Whether no message has gone to it.
-    fn is_unused(&self) -> bool {
-        self.used == 0 && self.outstanding == 0
-    }
-
     /// Whether it was posted with this context.
     pub fn has(&self, ctx: UserCtx) -> bool {
         self.ctx == ctx
@@ -114,7 +111,7 @@ pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Optio
     let n = total.min(m.len - m.used);
     let iov = window(&m.iov, m.used, n);
     m.used = (m.used + n).next_multiple_of(ALIGN).min(m.len);
-    m.outstanding += 1;
+    (m.serves, m.outstanding) = (true, m.outstanding + 1);
     m.retired = m.len - m.used < m.min.max(1);
     let cap = total_len(&iov);
     (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, special: MultiId::new(at).into() }), m.retired)
@@ -166,7 +163,7 @@ impl Books {
         }
         let iov: UserIov = args.iov.into();
         let (len, min) = (total_len(&iov), self.min_multi_recv);
-        Ok(self.multis.insert(Multi { ctx: args.ctx, report, iov, len, used: 0, min, outstanding: 0, retired: false }))
+        Ok(self.multis.insert(Multi { ctx: args.ctx, report, iov, len, used: 0, min, serves: false, outstanding: 0, retired: false }))
     }
 }
 
@@ -288,7 +285,7 @@ impl Endpoint {
             return Ok(());
         };
         // Nobody will fill the rest.
-        let unused = self.books.multis.get(at).is_some_and(Multi::is_unused);
+        let unused = self.books.multis.get(at).is_some_and(|multi| !multi.serves);
         match retire(&mut self.books.multis, at) {
             Some(_) if unused => Err(why),
             Some(ctx) => {

@@ -173,28 +173,30 @@ fn a_directed_receive_fails_when_its_peer_closes() {
 #[test]
 fn a_directed_buffer_for_many_goes_back_when_its_peer_has_closed() {
     let _dog = watchdog("directed_multi", 30);
-    let (mut a, mut b, to_b, from_a) = pair();
-    let (mut buf, mut hello) = (vec![0u8; 4096], [5u8; 4]);
-    for _ in 0..2 {
-        a.send(Msg::new(to_b, 1), &mut hello).expect("send");
-    }
-    let until = Deadline::new(20);
-    while b.stats().unexpected < 2 {
-        b.quiet(1);
-        a.poll();
-        until.check(|| "they do not come".into());
-    }
-    let ep = a.ep;
-    a.domain.ep_close(ep).expect("close");
-    while b.send(Msg::new(from_a, 1), &mut hello) != Err(Error::PeerGone) {
+    for lens in [[4, 4], [0, 0]] {
+        let (mut a, mut b, to_b, from_a) = pair();
+        let (mut buf, mut hello) = (vec![0u8; 4096], [5u8; 4]);
+        for len in lens {
+            a.send(Msg::new(to_b, 1), &mut hello[..len]).expect("send");
+        }
+        let until = Deadline::new(20);
+        while b.stats().unexpected < 2 {
+            b.quiet(1);
+            a.poll();
+            until.check(|| "they do not come".into());
+        }
+        let ep = a.ep;
+        a.domain.ep_close(ep).expect("close");
+        while b.send(Msg::new(from_a, 1), &mut hello) != Err(Error::PeerGone) {
+            b.poll();
+            until.check(|| "its end is not heard".into());
+        }
         b.poll();
-        until.check(|| "its end is not heard".into());
+        b.recv(Want::any().from(from_a).ctx(7).with(OpFlags::MULTI_RECV), &mut buf).expect("posted");
+        let got = b.poll();
+        assert_eq!(got.len(), 3, "{got:?}");
+        assert!(got[..2].iter().zip(lens).all(|(e, len)| ok(e).ctx.0 == 7 && ok(e).len == len));
+        let e = got[2].expect_err("the rest");
+        assert_eq!((e.error, e.c.ctx.0, e.c.flags.contains(CompFlags::MULTI_RECV)), (Error::PeerGone, 7, true));
     }
-    b.poll();
-    b.recv(Want::any().from(from_a).ctx(7).with(OpFlags::MULTI_RECV), &mut buf).expect("posted");
-    let got = b.poll();
-    assert_eq!(got.len(), 3, "{got:?}");
-    assert!(got[..2].iter().all(|e| ok(e).ctx.0 == 7 && ok(e).len == 4));
-    let e = got[2].expect_err("the rest");
-    assert_eq!((e.error, e.c.ctx.0, e.c.flags.contains(CompFlags::MULTI_RECV)), (Error::PeerGone, 7, true));
 }

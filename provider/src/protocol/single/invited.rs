@@ -204,6 +204,8 @@ impl Copies {
 
     /// Receives are given up while the peer lives: it is to write no further part of a message that was shared out, and none is from now on.
     pub fn share_no_more(&mut self, link: &Link) {
+        // The helper claims by the same word.
+        self.call_off();
         if self.shared > 0 {
             self.shared = MAX_NUMBER;
             link.forbid_back();

@@ -1,6 +1,9 @@
 //! One side closes its endpoint at any moment: what the sender's buffers hold afterwards is received by nobody, and the receiver's are written by nobody.
 
 use super::*;
+use crate::mem::atomic::{Ordering, Words};
+use crate::shm::layout::FRONT;
+use crate::shm::split::{MAX_CHUNKS, MAX_NUMBER};
 
 /// Two sides with messages under way, and what they are.
 struct Scene {
@@ -92,14 +95,14 @@ proptest! {
     #[test]
     fn the_receiver(
         plans in proptest::collection::vec(plan(), 1..4), turns in proptest::collection::vec(0u8..5, 0..30), share_min in 1usize..200_000,
-        lent in (lent(), lent()),
+        lent in (lent(), lent()), helped in any::<bool>(),
     ) {
         if !kernel_allows() {
             return Ok(());
         }
         let mut scene = Scene::new(&plans, share_min, [lent.0, lent.1]);
+        scene.b.copies.help_from(if helped { 1 } else { usize::MAX });
         turns.into_iter().for_each(|turn| scene.turn(turn));
-        scene.b.copies.call_off();
         scene.b.copies.share_no_more(&scene.b.link);
         prop_assert!(!scene.b.copies.is_being_written(&scene.b.link), "nobody is at it");
         scene.b.link.close();
@@ -143,4 +146,19 @@ fn a_sender_that_is_writing() {
             assert!(to.iter().all(|byte| *byte == 0xaa), "it writes still");
         });
     }
+}
+
+/// The helper thread is in the middle of it: it claims nothing more, which would undo that the sender may not.
+#[test]
+fn a_helper_that_is_copying() {
+    let Some((_a, mut b, _from, _to, _table)) = shared(64 << 20) else { return };
+    b.copies.help_from(1);
+    b.copies.call_helper(1, &b.link);
+    let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed);
+    while claimed(&b) & u64::from(MAX_CHUNKS) == 0 {
+        std::thread::yield_now();
+    }
+    b.copies.share_no_more(&b.link);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(claimed(&b), MAX_NUMBER << MAX_CHUNKS.count_ones());
 }
