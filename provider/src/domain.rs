@@ -71,7 +71,7 @@ pub use machine::{Machine, let_in};
 impl Domain {
     /// An empty domain.
     pub fn new(config: Arc<Config>, log: Log) -> Domain {
-        Domain::with_clock(config, log, Clock::machine())
+        Domain::with_clock(config, log, Clock::of_process())
     }
 
     /// An empty domain that takes its time from `clock`.

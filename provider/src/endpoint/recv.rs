@@ -163,7 +163,17 @@ impl Books {
         }
         let iov: UserIov = args.iov.into();
         let (len, min) = (total_len(&iov), self.min_multi_recv);
-        Ok(self.multis.insert(Multi { ctx: args.ctx, report, iov, len, used: 0, min, serves: false, outstanding: 0, retired: false }))
+        Ok(self.multis.insert(Multi {
+            ctx: args.ctx,
+            report,
+            iov,
+            len,
+            used: 0,
+            min,
+            serves: false,
+            outstanding: 0,
+            retired: false,
+        }))
     }
 }
 
@@ -279,7 +289,8 @@ impl Endpoint {
         if self.fill_multi(out, args.tagged, &key, at) {
             return Ok(());
         }
-        let Some(why) = source.and_then(|id| gone(self.peers.get(id))) else {
+        let ended = source.and_then(|id| Some((gone(self.peers.get(id))?, self.peers.get(id).culprit())));
+        let Some((why, culprit)) = ended else {
             let matcher = if args.tagged { &mut self.books.tagged } else { &mut self.books.untagged };
             matcher.posted.post(key, Wanted::Multi(at));
             return Ok(());
@@ -289,7 +300,7 @@ impl Endpoint {
         match retire(&mut self.books.multis, at) {
             Some(_) if unused => Err(why),
             Some(ctx) => {
-                self.report.recv_failed(out, FailedRecv::unmatched(ctx, args.tagged, true), why, Culprit::default());
+                self.report.recv_failed(out, FailedRecv::unmatched(ctx, args.tagged, true), why, culprit);
                 Ok(())
             }
             // With the last of the messages that are still coming in.

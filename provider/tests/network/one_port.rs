@@ -11,9 +11,9 @@ use rustmx::{Config, Domain, Error, Log, Name, Nap, Telling};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::TrySendError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// So many endpoints, each with a domain of its own, that have one port.
@@ -160,40 +160,6 @@ fn nobody_waits_for_one_that_computes() {
     assert!(!is_hung_up(&mut stream, &mut Vec::new()));
     let said = answer(&mut stream, || meant.quiet(1));
     assert_eq!(answered_by(&said), meant.name());
-}
-
-/// Endpoints of several domains time those who have called by one clock, though each domain's own one begins when the domain does.
-#[test]
-fn a_caller_is_timed_by_one_clock() {
-    let _dog = watchdog("clocks", 60);
-    let config = network();
-    // The second one is younger by a day.
-    let [day, second] = [86_400_000_000_000, 1_000_000_000];
-    let clocks = [day, second].map(|now| Arc::new(AtomicU64::new(now)));
-    let [mut older, mut younger] = clocks.clone().map(|clock| Node::open(config.clone(), attr(), Clock::Manual(clock)));
-    assert_eq!(place(&older), place(&younger), "one port");
-    let looks = |node: &mut Node, clock: usize| {
-        clocks[clock].fetch_add(second, Ordering::Relaxed);
-        node.quiet(300);
-    };
-    let words = hello(&younger.name());
-    let (first, rest) = words.split_at(100);
-    let mut stream = loop {
-        let (mut stream, began) = (call(&younger), Instant::now());
-        stream.write_all(first).expect("the first words");
-        for _ in 0..2 {
-            looks(&mut younger, 1);
-            looks(&mut older, 0);
-        }
-        if !is_hung_up(&mut stream, &mut Vec::new()) {
-            break stream;
-        }
-        // This machine may have taken that long.
-        assert!(began.elapsed() >= Duration::from_secs(4), "his time is not up");
-    };
-    stream.write_all(rest).expect("the rest");
-    let said = answer(&mut stream, || looks(&mut younger, 1));
-    assert_eq!(answered_by(&said), younger.name());
 }
 
 /// The same for those who sleep: of more endpoints than may be woken by strangers each hears of its call, be others asleep, awake, or gone.

@@ -175,6 +175,7 @@ fn a_directed_buffer_for_many_goes_back_when_its_peer_has_closed() {
     let _dog = watchdog("directed_multi", 30);
     for lens in [[4, 4], [0, 0]] {
         let (mut a, mut b, to_b, from_a) = pair();
+        let a_name = a.name();
         let (mut buf, mut hello) = (vec![0u8; 4096], [5u8; 4]);
         for len in lens {
             a.send(Msg::new(to_b, 1), &mut hello[..len]).expect("send");
@@ -198,5 +199,6 @@ fn a_directed_buffer_for_many_goes_back_when_its_peer_has_closed() {
         assert!(got[..2].iter().zip(lens).all(|(e, len)| ok(e).ctx.0 == 7 && ok(e).len == len));
         let e = got[2].expect_err("the rest");
         assert_eq!((e.error, e.c.ctx.0, e.c.flags.contains(CompFlags::MULTI_RECV)), (Error::PeerGone, 7, true));
+        assert_eq!((e.peer, e.detail), (Some(a_name), number_of(std::process::id())));
     }
 }

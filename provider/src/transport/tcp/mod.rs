@@ -480,7 +480,7 @@ impl Tcp {
             return;
         }
         self.health_at = now + self.office.health_every();
-        self.place.look_after(events);
+        self.place.look_after(now, events);
         self.connections.retain(|_, weak| weak.strong_count() > 0);
         self.office.zerocopy.tend();
         let connections: Vec<_> = self.connections.iter().filter_map(|(_, weak)| weak.upgrade()).collect();

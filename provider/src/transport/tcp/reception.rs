@@ -27,7 +27,6 @@ use super::office::Office;
 use super::strangers::{Arrival, Said, Stranger, What};
 use super::{CALL_PATIENCE, Event, Terms};
 use crate::peer::name::{Identity, Name};
-use crate::sys::clock::Clock;
 use crate::sys::poller::Poller;
 use crate::sys::{fork, host, limits, ports, shortage, tcp};
 use crate::wire::hello::{Hello, Refusal};
@@ -102,8 +101,6 @@ struct Reception {
     /// At one port: of all addresses, or of each that is to be listened at.
     listeners: Vec<OwnedFd>,
     poller: Poller,
-    /// What strangers are timed by: the clocks of the endpoints begin when their domains do.
-    clock: Clock,
     hall: Mutex<Hall>,
     /// Oldest first.
     seats: Mutex<Vec<Seat>>,
@@ -148,7 +145,6 @@ impl Reception {
             terms: terms.clone(),
             listeners,
             poller,
-            clock: Clock::machine(),
             hall: Mutex::new(hall),
             seats: Mutex::new(vec![seat]),
             watchers: AtomicUsize::new(0),
@@ -295,13 +291,13 @@ impl Reception {
         seats.iter_mut().find(|seat| seat.who == who).map(|seat| std::mem::take(&mut seat.inbox)).unwrap_or_default()
     }
 
-    /// Who has not said hello in time is hung up on. Called now and then by every endpoint; `own` is the one that looks.
-    fn look_after(&self, own: Identity, events: &mut Vec<Event>) {
+    /// Who has not said hello in time is hung up on. Called now and then by every endpoint, of which `own` is the one that looks; `now` is of the clock that all of them go by.
+    fn look_after(&self, now: u64, own: Identity, events: &mut Vec<Event>) {
         if !self.busy.load(Ordering::Relaxed) {
             return;
         }
         let Some(mut hall) = self.hall.try_lock() else { return };
-        let (now, many) = (self.clock.now(), hall.strangers.len() > MOST_STRANGERS / 2);
+        let many = hall.strangers.len() > MOST_STRANGERS / 2;
         let is_late = |stranger: &mut Stranger| {
             // Counted from here: nobody may have looked for long.
             let since = *stranger.since.get_or_insert(now);
@@ -404,9 +400,9 @@ impl Place {
     }
 
     /// Who has not said hello in time is hung up on. Called now and then by every endpoint.
-    pub fn look_after(&self, events: &mut Vec<Event>) {
+    pub fn look_after(&self, now: u64, events: &mut Vec<Event>) {
         if let Some(reception) = &self.reception {
-            reception.look_after(self.who, events);
+            reception.look_after(now, self.who, events);
         }
     }
 }

@@ -4,7 +4,6 @@ use super::*;
 use crate::config::network::ZeroCopy;
 use crate::peer::name::{Addresses, Name};
 use crate::sys::host;
-use std::sync::atomic::AtomicU64;
 use zerocopy::IntoBytes;
 
 /// A port that nobody has, outside of those that the kernel gives to whoever asks for any, and of those that other tests take.
@@ -96,9 +95,7 @@ fn who_has_spoken_is_heard_however_late_it_is() {
     let who = to.identity().expect("not a contact");
     let office = Arc::new(Office::new(10_000, ZeroCopy::Auto).expect("poller"));
     let terms = Terms { at: here(5), patience: 10_000, ..Terms::default() };
-    let mut reception = Reception::open(&terms, 0, 0, Seat { who, office, inbox: Vec::new() }).expect("a port");
-    let time = Arc::new(AtomicU64::new(1));
-    reception.clock = Clock::Manual(time.clone());
+    let reception = Reception::open(&terms, 0, 0, Seat { who, office, inbox: Vec::new() }).expect("a port");
     let there = tcp::own_address(&reception.listeners[0]).expect("a name");
     let hello = Hello::new(from.to_bytes(), to.to_bytes(), 24 << 10, 0, [0; 16]);
     let (first, rest) = hello.as_bytes().split_at(100);
@@ -115,10 +112,9 @@ fn who_has_spoken_is_heard_however_late_it_is() {
     while reception.hall.lock().strangers.len() < 2 {
         reception.serve(who, &mut events);
     }
-    reception.look_after(who, &mut events);
+    reception.look_after(1, who, &mut events);
     says(&callers[0], rest);
-    time.store(2 * HELLO_PATIENCE, Ordering::Relaxed);
-    reception.look_after(who, &mut events);
+    reception.look_after(2 * HELLO_PATIENCE, who, &mut events);
     let taken = reception.take(who);
     assert_eq!((taken.len(), reception.hall.lock().strangers.len(), events.len()), (1, 0, 0));
     assert!(!tcp::is_hung_up(&callers[0]) && tcp::is_hung_up(&callers[1]));

@@ -41,7 +41,7 @@ pub(super) struct Stranger {
     /// The job's key is still being proved.
     proof: Option<Box<Handshake>>,
     incoming: Incoming,
-    /// When it was first looked after, by the clock of the reception.
+    /// When it was first looked after.
     pub since: Option<u64>,
 }
 
