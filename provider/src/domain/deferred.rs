@@ -171,7 +171,7 @@ struct Item {
 }
 
 impl Item {
-    /// The counters that it needs besides the one that it waits for.
+    /// The counters that it needs besides the one that it waits for, for as long as it waits. (Once it is started nothing keeps them: a client may close what it is still to be told by.)
     fn counters(&self) -> impl Iterator<Item = CntrId> + use<> {
         let told = match self.tell {
             Tell::Counter(cntr) => cntr,
