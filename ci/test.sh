@@ -96,7 +96,7 @@ step_test() {
 # What those tests ask of shared memory alone they leave out.
 step_network() {
   RUSTMX_TEST_NETWORK=1 tests --no-fail-fast --test pair --test memory --test contact --test sleep \
-    --test shared_context --test processes &&
+    --test shared_context --test deferred --test processes &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_TCP_LANES=4 tests --no-fail-fast --test pair &&
     RUSTMX_TEST_NETWORK=1 FI_RUSTMX_ENCRYPT=1 FI_RUSTMX_AUTH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') \
       tests --no-fail-fast --test pair --test memory &&
