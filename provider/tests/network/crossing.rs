@@ -83,7 +83,7 @@ fn cross(seed: u64, config: impl Fn() -> Config) {
         });
         // What was given up goes; one connection has two ends.
         let until = Deadline::new(5);
-        let ours = || connections().iter().filter(|r| r.established && r.ports.iter().any(|p| ports.contains(p))).count();
+        let ours = || connections().iter().filter(|r| r.established() && r.ports.iter().any(|p| ports.contains(p))).count();
         while ours() != 2 {
             assert!(a.poll().is_empty() && b.poll().is_empty(), "a message came twice");
             until.check(|| format!("pair {pair}: {} ends of connections", ours()));

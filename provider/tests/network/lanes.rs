@@ -214,7 +214,8 @@ fn greeted([ours, theirs]: [Config; 2], time: &Arc<AtomicU64>, sender: usize, ou
     pair.nodes[1 - sender].recv(Want::tag(1), into).expect("recv");
     pair.nodes[sender].send(Msg::new(pair.to[sender], 1), out).expect("send");
     let (port, until, mut ended) = (pair.ports()[1], Deadline::new(20), 0);
-    let calls = |made: bool| connections().iter().filter(|r| r.ports[1] == port && (r.established || !made)).count();
+    let calls =
+        |made: bool| connections().iter().filter(|r| r.ports[1] == port && (r.established() || !made && r.calls())).count();
     // The second one takes no turn any more as soon as there is a second call.
     while calls(false) < 2 {
         pair.nodes[1].domain.progress();

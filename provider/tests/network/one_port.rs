@@ -70,7 +70,7 @@ fn a_range_of_one_port_is_enough_for_a_process() {
     assert!(told(&pair[1]).contains(", as one other of this process ("), "{}", told(&pair[1]));
     assert!(!told(&others[0]).contains("of this process ("), "{}", told(&others[0]));
     let port = *ports.start();
-    let ours = connections().iter().filter(|r| r.established && r.ports[0] == port).count();
+    let ours = connections().iter().filter(|r| r.established() && r.ports[0] == port).count();
     assert_eq!(ours, nodes.len() * others.len());
     // Who was first goes, and the port stays, for those that are there and for one that comes.
     drop(nodes.remove(0));

@@ -19,7 +19,7 @@ fn keyed(config: Config) -> Config {
 /// Connections between the ports of these two, each seen from both sides.
 fn ends(a: &Node, b: &Node) -> usize {
     let ports = [a, b].map(|node| node.name().port());
-    connections().iter().filter(|r| r.established && r.ports.iter().all(|p| ports.contains(p))).count()
+    connections().iter().filter(|r| r.established() && r.ports.iter().all(|p| ports.contains(p))).count()
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn both_ends_are_in_the_range() {
     exchange(&mut a, &mut b, 100_000);
     let own = [place(&a).port(), place(&b).port()];
     let rows = connections();
-    let ours: Vec<_> = rows.iter().filter(|r| r.established && r.ports.iter().any(|p| own.contains(p))).collect();
+    let ours: Vec<_> = rows.iter().filter(|r| r.established() && r.ports.iter().any(|p| own.contains(p))).collect();
     assert_eq!(ours.len(), 2);
     assert!(ours.iter().all(|r| r.ports.iter().all(|p| ports.contains(p))));
 }

@@ -182,7 +182,26 @@ pub fn is_hung_up(stream: &mut TcpStream, said: &mut Vec<u8>) -> bool {
 /// A row of the kernel's table of IPv4 connections: the ports of this side and the other one.
 pub struct Row {
     pub ports: [u16; 2],
-    pub established: bool,
+    pub state: State,
+}
+
+impl Row {
+    pub fn established(&self) -> bool {
+        self.state == State::Established
+    }
+
+    /// The other side has not answered this call yet.
+    pub fn calls(&self) -> bool {
+        self.state == State::SynSent
+    }
+}
+
+/// Of those of tcp(7) what tests ask for. One that has been closed stays in the table for a minute, and a later listener may get the port that it led to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Established,
+    SynSent,
+    Other,
 }
 
 /// All connections over IPv4, of whatever process of this network namespace, seen from both sides. Sockets of IPv6 carry them, too.
@@ -196,7 +215,12 @@ pub fn connections() -> Vec<Row> {
         .map(|line| {
             let columns: Vec<&str> = line.split_whitespace().collect();
             let ends = [columns[1], columns[2]];
-            (ends, Row { ports: ends.map(port), established: columns[3] == "01" })
+            let state = match columns[3] {
+                "01" => State::Established,
+                "02" => State::SynSent,
+                _ => State::Other,
+            };
+            (ends, Row { ports: ends.map(port), state })
         })
         .collect();
     rows.into_values().collect()
