@@ -179,7 +179,7 @@ impl Absence {
             }
             let apart = TICK * looks.apart().max(crowd.ticks);
             match looks.pause {
-                1 => park_timeout(apart),
+                1 => rest(apart, || self.is_over.load(Ordering::SeqCst)),
                 _ => self.doze(looks.noted, apart),
             }
             crowd.look(self.noter.load(Ordering::SeqCst));
@@ -214,6 +214,18 @@ impl Absence {
             park();
         }
         self.unwatched.store(false, Ordering::SeqCst);
+    }
+}
+
+/// So long, unless it is over. A call that came when nobody slept any more ends the next park at once: then it would be found that nobody took a turn since the
+/// last look, which was just now.
+fn rest(pause: Duration, is_over: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while let Some(left) = pause.checked_sub(begun.elapsed())
+        && !left.is_zero()
+        && !is_over()
+    {
+        park_timeout(left);
     }
 }
 
@@ -510,6 +522,17 @@ mod tests {
             crowd.look(0);
             assert_eq!(crowd.ticks, ticks / 2);
         }
+    }
+
+    #[test]
+    fn a_call_that_comes_late_does_not_cut_the_next_rest_short() {
+        let begun = Instant::now();
+        std::thread::current().unpark();
+        rest(TICK, || false);
+        assert!(begun.elapsed() >= TICK);
+        let begun = Instant::now();
+        rest(Duration::from_secs(60), || true);
+        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
