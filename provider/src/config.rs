@@ -436,10 +436,11 @@ pub fn show_bytes(bytes: u64) -> String {
 /// `None` if the name is known. Names the nearest known variable when one is near.
 pub fn unknown_variable(env_name: &str) -> Option<String> {
     let suffix = env_name.strip_prefix(ENV_PREFIX)?;
-    let lower = suffix.to_ascii_lowercase();
-    if PARAMS.iter().any(|p| p.name == lower) {
+    // Whoever writes a name in small letters is not heard by anybody.
+    if PARAMS.iter().any(|p| p.env() == env_name) {
         return None;
     }
+    let lower = suffix.to_ascii_lowercase();
     let nearest = PARAMS
         .iter()
         .map(|p| (strsim::damerau_levenshtein(&lower, p.name), p))
@@ -541,6 +542,8 @@ mod tests {
         assert_eq!(unknown_variable("FI_OTHER"), None);
         let w = unknown_variable("FI_RUSTMX_EAGER_MXA").expect("warned");
         assert!(w.contains("FI_RUSTMX_EAGER_MAX"), "{w}");
+        let w = unknown_variable("FI_RUSTMX_eager_max").expect("it has no effect");
+        assert!(w.contains("did you mean FI_RUSTMX_EAGER_MAX?"), "{w}");
         let w = unknown_variable("FI_RUSTMX_QQQQQQQQQQQQ").expect("warned");
         assert!(!w.contains("did you mean"), "{w}");
     }
