@@ -64,10 +64,18 @@ const HERE: &str = "same host";
 const FAR: &str = "network";
 const SELF: &str = "itself";
 
+/// What says how much may be left for this peer without a receive.
+pub(super) fn window(peer: &Peer) -> &'static str {
+    match peer.reach {
+        Reach::Network => "FI_RUSTMX_TCP_WINDOW",
+        _ => "FI_RUSTMX_EAGER_WINDOW",
+    }
+}
+
 fn why(why: Why, peer: &Peer) -> String {
     match why {
         Why::Ring => "the ring towards a peer is too short for it where there are many peers (FI_RUSTMX_RING_MEMORY)".into(),
-        Why::Window => "the receiver may be left only so many bytes without a receive (FI_RUSTMX_EAGER_WINDOW)".into(),
+        Why::Window => format!("the receiver may be left only so many bytes without a receive ({})", window(peer)),
         Why::Early => "the peer had not answered yet, so nothing was known about its memory".into(),
         Why::Kernel => peer.refusal.clone().unwrap_or_else(|| "the kernel lets neither side reach the other's memory".into()),
         Why::Memory => "the kernel could not reach the memory of these messages".into(),

@@ -2,11 +2,13 @@
 //! nothing.
 
 use super::Endpoint;
+use super::history::window;
 use super::peers::{Contact, Peer, gone};
 use super::rma::not_direct;
 use super::tally::Why;
 use crate::error::{Error, Result};
 use crate::select::model::{Mover, Operation};
+use crate::transport::Reach;
 use crate::types::{Addr, MAX_MSG, ProtoId};
 use crate::wire::header::Kind;
 
@@ -62,7 +64,9 @@ impl Endpoint {
         let row = self.table(peer).row(len);
         let sizes = (row.from, row.up_to);
         let forced = if row.is_forced() { " (FI_RUSTMX_PROTOCOL)" } else { "" };
-        let table = format!("{} to {} bytes go {}{forced}: {}", row.from, row.up_to, row.proto.name(), row.what());
+        let far = peer.reach == Reach::Network;
+        let what = if far { row.what_far(self.config.tcp_window) } else { row.what().into() };
+        let table = format!("{} to {} bytes go {}{forced}: {what}", row.from, row.up_to, row.proto.name());
         let credit = peer.link.as_ref().map(|l| l.credit());
         let (how, but) = match credit {
             _ if row.proto == ProtoId::Syscall && peer.copies.is_refused() => {
@@ -80,8 +84,9 @@ impl Endpoint {
             Some(left) if row.proto == ProtoId::Eager && left < len => (
                 ProtoId::Stream,
                 format!(
-                    "; but the receiver may be left only {left} further bytes without a receive (FI_RUSTMX_EAGER_WINDOW), so this \
-                     one waits here as a stream"
+                    "; but the receiver may be left only {left} further bytes without a receive ({}), so this one {} as a stream",
+                    window(peer),
+                    if far { "goes" } else { "waits here" },
                 ),
             ),
             _ => (row.proto, String::new()),
