@@ -74,6 +74,28 @@ fn a_part_counts_for_its_sizes_only() {
     assert_eq!((s.inline, s.stream, s.eager), (4, 4, 4), "{s:?}");
 }
 
+/// What is said of some sizes does not let both sides copy others where that does not pay, or where ranks outnumber the cores.
+#[test]
+fn sizes_that_no_part_names_are_copied_as_without_it() {
+    let _dog = watchdog("other_sizes", 60);
+    const LEN: usize = 1 << 20;
+    // Help is dear, or ranks are many.
+    let (dear, crowded) = ((1_000_000_000, 0), (0, 2));
+    let cases = [dear, crowded].map(|how| [(how, "eager:0-4k", false), (how, "shared:512k-", true)]);
+    for ((share_worth, yield_when_idle), list, shared) in cases.into_iter().flatten() {
+        let open = || Node::with(Config { adapt: 0, share_worth, yield_when_idle, ..config(list) }, attr());
+        let (mut a, mut b) = (open(), open());
+        exchange(&mut a, &mut b, &[LEN; 3]);
+        let (s, r) = (a.stats(), b.stats());
+        if r.declined > 0 || s.stream > 0 {
+            println!("skipped: the kernel does not allow process_vm_readv here at all");
+            return;
+        }
+        assert_eq!(s.stored + r.fetched, 6 * LEN as u64, "{list}: by one copy");
+        assert_eq!(s.stored > 0, shared, "{list}: {} bytes by the sender", s.stored);
+    }
+}
+
 /// A buffer that is the caller's again at once cannot wait for a receiver: it goes by a copy, whatever is forced.
 #[test]
 fn inject_calls_keep_their_promise() {
@@ -290,6 +312,21 @@ fn the_table_towards_other_hosts_is_told() {
     );
     assert!(used.contains("FI_RUSTMX_IFACE=127.0.0.1; for this host only"), "{used}");
     assert!(!used.contains("refused: "), "{used}");
+    // It says what may be left there by the name that counts between hosts.
+    let to = a.av.insert(&b.name());
+    let plan = a.domain.ep_plan(a.ep, to, Movement::Message, 20_000).expect("a plan");
+    assert!(plan.how == "stream" && plan.why.contains("from the sender's buffer to the receiver's"), "{plan:?}");
+    let mut out = [1; 5000];
+    for _ in 0..=(1 << 20) / out.len() {
+        a.send(Msg::new(to, 7), &mut out).expect("send");
+        a.poll();
+        b.poll();
+    }
+    let plan = a.domain.ep_plan(a.ep, to, Movement::Message, 5000).expect("a plan");
+    assert!(plan.how == "stream" && plan.why.contains("(FI_RUSTMX_TCP_WINDOW), so this one goes as a stream"), "{plan:?}");
+    let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
+    let line = used.lines().find(|l| l.contains("refused: ")).expect("a line");
+    assert!(line.contains("FI_RUSTMX_TCP_WINDOW") && !line.contains("FI_RUSTMX_EAGER_WINDOW"), "{line}");
     let json = a.domain.ep_history(a.ep, Telling::Json).expect("told");
     assert!(json.contains("\"cost\":{\"from\":233,") && json.contains("\"by\":\"modelled\"}"), "{json}");
 }

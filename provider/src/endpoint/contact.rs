@@ -405,6 +405,8 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.share_borders(proto));
         peer.copies.share_between(&kernel, &mapped);
+        let [kernel, mapped] = [ProtoId::Syscall, ProtoId::Mapped].map(|proto| self.selection.forced_borders(proto));
+        peer.copies.force_between(&kernel, &mapped);
         let said = self.selection.worth();
         let worth = [0, 1].map(|i| Worth { ns: said.ns[i], fixed: said.fixed[i] });
         peer.copies.set_clock(self.clock.clone(), worth);

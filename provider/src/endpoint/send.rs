@@ -64,13 +64,7 @@ const BACKLOG: usize = 1024;
 /// What may be done with a peer's memory at the moment. If ranks outnumber cores nothing is shared: the other side would copy instead of
 /// somebody else who waits, and may lose its core in the middle of a chunk.
 pub(super) fn open_memory(copies: &mut Copies, config: &Config, crowd: &Crowd, target: Option<Target>) {
-    copies.set_sharing(if !config.protocol.parts().is_empty() {
-        Sharing::Always
-    } else if Yields::of(config).now(|| crowd.is_crowded()) {
-        Sharing::Never
-    } else {
-        Sharing::WhereItPays
-    });
+    copies.set_sharing(if Yields::of(config).now(|| crowd.is_crowded()) { Sharing::Never } else { Sharing::WhereItPays });
     copies.help_from(help_from(config, crowd.has_room()));
     if config.cma == 0 {
         copies.reach(target);

@@ -327,9 +327,18 @@ impl Selection {
 
     /// The sizes at which what goes by `proto` begins to be copied by both sides, ends to be, begins again, and so on.
     pub fn share_borders(&self, proto: ProtoId) -> Vec<usize> {
+        self.borders(proto, |row| row.shared)
+    }
+
+    /// The same for messages that both are to copy whatever it costs: the user says so.
+    pub fn forced_borders(&self, proto: ProtoId) -> Vec<usize> {
+        self.borders(proto, |row| row.shared && row.is_forced())
+    }
+
+    fn borders(&self, proto: ProtoId, is: impl Fn(&Row) -> bool) -> Vec<usize> {
         let mut borders = Vec::new();
         for row in &self.rows {
-            if row.proto == proto && row.shared != (borders.len() % 2 == 1) {
+            if row.proto == proto && is(row) != (borders.len() % 2 == 1) {
                 borders.push(row.from);
             }
         }

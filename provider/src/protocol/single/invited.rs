@@ -116,16 +116,33 @@ pub(super) struct Taken {
     to: Pieces,
 }
 
+/// The shortest and the longest that may be invited between the first two of these borders.
+fn first_between(borders: &[usize]) -> Option<(usize, usize)> {
+    let first = borders.first()?.max(&SHORTEST);
+    let end = borders.get(1).map_or(LONGEST, |end| end - 1);
+    Some((*first, end.min(LONGEST)))
+}
+
 impl Copies {
     /// The table says nothing against both sides' copying messages of some sizes: the shortest and the longest of the first of these.
     fn invited_sizes(&self) -> Option<(usize, usize)> {
-        if !self.inviting.on || self.sharing == Sharing::Never {
+        if !self.inviting.on {
             return None;
         }
-        let borders = &self.share_borders[1];
-        let first = borders.first()?.max(&SHORTEST);
-        let end = borders.get(1).map_or(LONGEST, |end| end - 1);
-        Some((*first, end.min(LONGEST)))
+        first_between(match self.sharing {
+            Sharing::Never => &self.forced_borders[1],
+            Sharing::WhereItPays | Sharing::Always => &self.share_borders[1],
+        })
+    }
+
+    /// Messages like the last ones, if these are worth an invitation: the shortest and the longest.
+    fn worth_inviting(&self) -> Option<(usize, usize)> {
+        match self.sharing {
+            Sharing::Always => Some((0, LONGEST)),
+            _ if self.is_forced(self.inviting.about, true) => first_between(&self.forced_borders[1]),
+            Sharing::Never => None,
+            Sharing::WhereItPays => self.pace.worth_inviting(self.inviting.about),
+        }
     }
 
     /// Whether receives invite their sender, and invitations of the peer's are taken up. Not, if nobody says anything.
@@ -157,11 +174,7 @@ impl Copies {
     /// Invites the peer's next message to where a receive waits for it, in memory `lent` to it to be written; that message must match this receive.
     pub fn invite(&mut self, link: &Link, (tagged, tag, ignore): (bool, u64, u64), to: &UserSeg, lent: u32) {
         let Some((least, most)) = self.invited_sizes() else { return };
-        let pays = match self.sharing {
-            Sharing::Always => Some((0, LONGEST)),
-            _ => self.pace.worth_inviting(self.inviting.about),
-        };
-        let Some((shortest, longest)) = pays else { return };
+        let Some((shortest, longest)) = self.worth_inviting() else { return };
         let (least, most) = (least.max(shortest), most.min(longest).min(to.len()));
         if least > most {
             return;

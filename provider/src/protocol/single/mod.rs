@@ -177,6 +177,11 @@ pub enum Sharing {
     Always,
 }
 
+/// Whether a size lies between the first and the second of these, between the third and the fourth, and so on.
+fn is_between(borders: &[usize], bytes: usize) -> bool {
+    borders.iter().filter(|from| bytes >= **from).count() % 2 == 1
+}
+
 /// Offered messages of one link, both directions.
 #[derive(Default)]
 pub struct Copies {
@@ -199,6 +204,8 @@ pub struct Copies {
     loans: Loans,
     /// Sizes at which the answer to "do both sides copy?" changes; below the first it is no. By the kernel; in mapped memory.
     share_borders: [SmallVec<[usize; 2]>; 2],
+    /// The same of those that are shared without asking whether it pays.
+    forced_borders: [SmallVec<[usize; 2]>; 2],
     sharing: Sharing,
     engines: Engines,
     help: Helping,
@@ -245,7 +252,12 @@ impl Copies {
         self.share_borders = [kernel.into(), mapped.into()];
     }
 
-    /// How sizes that are to be shared are.
+    /// Of these sizes, given like those of [`share_between`](Copies::share_between), both copy without asking whether it pays.
+    pub fn force_between(&mut self, kernel: &[usize], mapped: &[usize]) {
+        self.forced_borders = [kernel.into(), mapped.into()];
+    }
+
+    /// How sizes that are to be shared are, of which nothing is forced.
     #[inline]
     pub fn set_sharing(&mut self, sharing: Sharing) {
         self.sharing = sharing;
@@ -275,13 +287,18 @@ impl Copies {
 
     /// Whether the table lets both copy so many bytes.
     fn may_be_shared(&self, bytes: usize, mapped: bool) -> bool {
-        self.share_borders[usize::from(mapped)].iter().filter(|from| bytes >= **from).count() % 2 == 1
+        is_between(&self.share_borders[usize::from(mapped)], bytes)
+    }
+
+    fn is_forced(&self, bytes: usize, mapped: bool) -> bool {
+        is_between(&self.forced_borders[usize::from(mapped)], bytes)
     }
 
     fn is_shared(&mut self, bytes: usize, mapped: bool) -> bool {
         let beside = !self.tx.is_empty();
         self.may_be_shared(bytes, mapped)
             && match self.sharing {
+                _ if self.is_forced(bytes, mapped) => true,
                 Sharing::Never => false,
                 Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped, beside),
                 Sharing::Always => true,
