@@ -45,9 +45,14 @@ impl Entry {
         days.into_iter().flatten().map(day).max().unwrap_or(0)
     }
 
-    /// Whether it is of use yet. Nothing is found tomorrow, whatever a clock said then.
-    fn holds(&self, today: u32) -> bool {
-        (self.day()..=self.day() + AGE).contains(&today)
+    /// What of it is of use yet: each finding has a day of its own. Nothing is found tomorrow, whatever a clock said then.
+    fn on(self, today: u32) -> Option<Entry> {
+        fn yet<T>(what: Option<(T, By)>, today: u32) -> Option<(T, By)> {
+            what.filter(|(_, by)| if let By::Job(day) = *by { (day..=day.saturating_add(AGE)).contains(&today) } else { true })
+        }
+        let Lesson { lanes, copies, round_trip } = self.lesson;
+        let lesson = Lesson { lanes: yet(lanes, today), copies: yet(copies, today), round_trip: yet(round_trip, today) };
+        (lesson != Lesson::default()).then_some(Entry { lesson, ..self })
     }
 }
 
@@ -95,8 +100,8 @@ impl Standing {
         match read(&path) {
             Ok(entries) => {
                 let (key, today) = (key(config), today());
-                let fits = |entry: &Entry| entry.holds(today) && entry.key.differences(&key).is_empty();
-                Standing::InForce(path, entries.into_iter().filter(fits).collect())
+                let fits = |entry: &Entry| entry.key.differences(&key).is_empty();
+                Standing::InForce(path, entries.into_iter().filter_map(|entry| entry.on(today)).filter(fits).collect())
             }
             Err(None) => Standing::None(path),
             Err(Some(why)) => Standing::Refused(path, why),
@@ -207,6 +212,8 @@ fn write(path: &Path, is_own: bool, key: &Key, news: &[(Arc<str>, Lesson)]) -> R
 /// first ones of a day are kept, so that of many jobs, and of many ranks, few write.
 fn merge(entries: &mut Vec<Entry>, key: &Key, news: &[(Arc<str>, Lesson)], today: u32) -> bool {
     let mut changed = false;
+    // What a wrong clock dated tomorrow is not newer than what was just found, and goes.
+    *entries = std::mem::take(entries).into_iter().filter_map(|entry| entry.on(today)).collect();
     for (link, lesson) in news {
         fn found<T>(what: Option<(T, By)>, today: u32) -> Option<(T, By)> {
             what.filter(|(_, by)| *by == By::Here).map(|(what, _)| (what, By::Job(today)))
@@ -224,7 +231,6 @@ fn merge(entries: &mut Vec<Entry>, key: &Key, news: &[(Arc<str>, Lesson)], today
         }
     }
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.day()));
-    entries.retain(|entry| entry.holds(today));
     entries.truncate(MOST_ENTRIES);
     changed
 }

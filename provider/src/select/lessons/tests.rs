@@ -258,6 +258,27 @@ fn what_is_found_elsewhere_or_was_long_ago_does_not_count() {
     assert_eq!(place.known(), []);
 }
 
+/// What is found anew makes nothing else of the link newer, and what was found is not lost because a clock was wrong before.
+#[test]
+fn each_finding_has_its_own_age() {
+    let (key, today) = (key(&Config::default()), 20_000);
+    let entry = |lesson| Entry { link: "eth0".into(), key: key.clone(), lesson };
+    let mut entries = vec![entry(four_lanes(By::Job(today + 1 - AGE)))];
+    let news = [("eth0".into(), copied(By::Here))];
+    assert!(merge(&mut entries, &key, &news, today));
+    let [both] = &entries[..] else { panic!("{entries:?}") };
+    assert!(both.lesson.lanes.is_some() && both.lesson.copies.is_some(), "{both:?}");
+    let later = both.clone().on(today + 2).expect("the copies");
+    assert!(later.lesson.lanes.is_none() && later.lesson.copies.is_some(), "{later:?}");
+    // And for whoever writes next.
+    assert!(merge(&mut entries, &key, &news, today + 2));
+    assert!(entries[0].lesson.lanes.is_none(), "{entries:?}");
+
+    let mut entries = vec![entry(four_lanes(By::Job(today + 400)))];
+    assert!(merge(&mut entries, &key, &[("eth0".into(), four_lanes(By::Here))], today));
+    assert_eq!(entries, [entry(four_lanes(By::Job(today)))]);
+}
+
 #[test]
 fn the_oldest_have_to_go() {
     let (key, today) = (key(&Config::default()), 20_000);
