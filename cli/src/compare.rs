@@ -6,6 +6,7 @@ use crate::results::Results;
 use crate::{Failure, environment, heap, listen, network, output, page, partner, report};
 use rustmx::config::force::Way;
 use rustmx::config::parse_bytes;
+use rustmx::log;
 use rustmx::select::model::Memory;
 use rustmx::{Config, INLINE_MAX};
 use std::net::SocketAddr;
@@ -109,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return listen::run(at);
     }
     let (config, ignored) = environment::read();
-    ignored.iter().for_each(|what| eprintln!("rustmx: {what}"));
+    ignored.iter().for_each(|what| log::tell("rustmx", what));
     let sizes = sizes(options);
     if sizes.is_empty() {
         return Err(format!(

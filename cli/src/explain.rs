@@ -8,6 +8,7 @@ use crate::rows::{self, Table};
 use crate::{Failure, environment, output};
 use rustmx::Config;
 use rustmx::config::force::Way;
+use rustmx::log::tell;
 use rustmx::select::engines::{self, EngineUse};
 use rustmx::select::profile::Standing;
 use rustmx::select::{Selection, record_max};
@@ -169,7 +170,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return output::say_json(&explanation);
     }
     for what in &explanation.ignored {
-        eprintln!("rustmx: {what}");
+        tell("rustmx", what);
     }
     output::say(&explanation.to_string())
 }

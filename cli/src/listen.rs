@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::partner::{END, GREETING, line_of, prepare};
 use crate::work::Worker;
+use rustmx::log::tell;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -38,8 +39,11 @@ pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
     });
     let listener = listener.map_err(fail)?;
     let port = listener.local_addr().map_err(fail)?.port();
-    eprintln!(
-        "rustmx: waiting at port {port} for `rustmx compare --to HOST:{port}` or `rustmx tune --to HOST:{port}` of another host"
+    tell(
+        "rustmx",
+        &format!(
+            "waiting at port {port} for `rustmx compare --to HOST:{port}` or `rustmx tune --to HOST:{port}` of another host"
+        ),
     );
     loop {
         let (stream, from) = listener.accept().map_err(fail)?;
@@ -50,10 +54,10 @@ pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
         // No more than a greeting is read of who says something else.
         let known = line_of(&mut orders, 2 * GREETING.len() as u64).is_some_and(|said| said == GREETING);
         if out.write_all(format!("{GREETING}\n").as_bytes()).is_err() || !known {
-            eprintln!("rustmx: {from} is not the same version of this program, or something else; still waiting");
+            tell("rustmx", &format!("{from} is not the same version of this program, or something else; still waiting"));
             continue;
         }
-        eprintln!("rustmx: measuring for {from}");
+        tell("rustmx", &format!("measuring for {from}"));
         orders.get_ref().set_read_timeout(None).map_err(fail)?;
         // Who works polls its endpoint and not this connection; a thread of its own sees at once that the caller is gone.
         let gone = Arc::new(AtomicBool::new(false));

@@ -46,6 +46,7 @@ mod tune;
 mod work;
 
 use clap::{Parser, Subcommand};
+use rustmx::log::tell;
 use std::process::ExitCode;
 
 /// Which protocol of the rustmx provider carries a message on this machine and why, and how the protocols compare.
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("rustmx: {why}");
+            tell("rustmx", &why.to_string());
             ExitCode::from(1)
         }
     }

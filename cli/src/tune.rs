@@ -12,11 +12,12 @@ use crate::{Failure, environment, far, heap, network, output, partner, reach, re
 use rustmx::config::force::Way;
 use rustmx::config::profile::ProfileChoice;
 use rustmx::config::show_bytes;
+use rustmx::log::tell;
 use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Operation, PeerClass, Point};
 use rustmx::select::network::LinkCosts;
 use rustmx::select::profile::{Key, LONGEST, Profile, Standing, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
-use rustmx::sys::own_file;
+use rustmx::sys::own_file::{self, place_of};
 use rustmx::{Config, INLINE_MAX};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ fn sizes(quick: bool, record: usize) -> Vec<usize> {
 /// What keeps it from being measured or saved, and what helps.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
-    ignored.iter().for_each(|what| eprintln!("rustmx: {what}"));
+    ignored.iter().for_each(|what| tell("rustmx", what));
     let path = match options.dry_run {
         true => None,
         false => Some(destination(options, &config)?),
@@ -301,10 +302,14 @@ fn of_memory(tuned: Tuned, memory: Memory) -> Tuned {
 
 /// Where the profile goes; asked before anything is measured.
 fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
+    let sound = |path: &PathBuf| match place_of(path) {
+        Err(why) => Err(format!("{}: {why}; name another place by --output", path.display())),
+        Ok(_) => Ok(path.clone()),
+    };
     match (&options.output, &config.profile) {
         (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),
-        (Some(path), _) => Ok(path.clone()),
-        (None, ProfileChoice::File(path)) => Ok(path.clone()),
+        (Some(path), _) => sound(path),
+        (None, ProfileChoice::File(path)) => sound(path),
         (None, _) => own_path().ok_or_else(|| {
             "neither XDG_CONFIG_HOME nor HOME says where to save the profile; name a place by --output, or use --dry-run".into()
         }),

@@ -77,12 +77,26 @@ fn output_that_cannot_be_written_is_told() {
         let (out, _, told) = run(command);
         assert!(out.status.code() == Some(1) && told.contains("cannot write to standard output"), "{:?} {told}", out.status);
     }
+    // What went wrong is told by the exit code, too, where nobody can read the rest.
+    for (args, code) in [(&["compare", "--min", "5", "--max", "3"][..], 1), (&["explain"], 0)] {
+        let mut command = rustmx(args);
+        command.stderr(full()).env("FI_RUSTMX_NONSENSE", "1");
+        let (out, ..) = run(command);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {:?}", out.status);
+    }
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = rustmx(&["explain"]);
     command.stdout(writer);
     let (out, _, told) = run(command);
     assert!(out.status.success() && told.is_empty(), "who reads only the beginning has what he wants: {told}");
+    let pipe = format!("{}/profile.pipe", env!("CARGO_TARGET_TMPDIR"));
+    let _ = std::fs::remove_file(&pipe);
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let (out, said, told) = run(rustmx(&["tune", "--output", &pipe]));
+    assert_eq!((out.status.code(), said.as_str()), (Some(1), ""), "nothing is measured");
+    assert!(told.contains("no file") && told.contains("--output"), "{told}");
+    std::fs::remove_file(&pipe).expect("it is still there");
     for bad in ["/nonsense/page.html", env!("CARGO_TARGET_TMPDIR")] {
         let (out, said, told) = run(rustmx(&["compare", "--html", bad]));
         assert_eq!((out.status.code(), said.as_str()), (Some(1), ""));

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why a file is not read.
 #[derive(Debug)]
@@ -165,15 +165,29 @@ pub fn renew(path: &Path, text: &str) -> std::io::Result<()> {
 /// What could not be done; the old file is untouched then.
 pub fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent(path))?;
-    put(path, &std::process::id().to_string(), text, std::fs::File::sync_all)
+    put(path, &format!("{:016x}", host::random()), text, std::fs::File::sync_all)
+}
+
+/// Where a file of this name is put: links lead on to it.
+///
+/// # Errors
+/// What is there is no file: to be replaced would take a device or a pipe away from everybody.
+pub fn place_of(path: &Path) -> std::io::Result<PathBuf> {
+    let place = match std::fs::canonicalize(path) {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => path.to_path_buf(),
+        place => place?,
+    };
+    match std::fs::symlink_metadata(&place) {
+        Ok(there) if !there.is_file() => Err(std::io::Error::other("what is there is no file, and is not replaced")),
+        _ => Ok(place),
+    }
 }
 
 fn put(path: &Path, word: &str, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
+    let path = &place_of(path)?;
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
     name.push(format!(".{word}.new"));
     let draft = parent(path).join(name);
-    // A draft that another process of this number left behind.
-    let _ = std::fs::remove_file(&draft);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&draft).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         end(&file)
@@ -189,7 +203,6 @@ fn put(path: &Path, word: &str, text: &str, end: impl FnOnce(&std::fs::File) -> 
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::path::PathBuf;
 
     /// A directory of its own, removed at the end.
     struct Place(PathBuf);
@@ -240,19 +253,38 @@ mod tests {
     }
 
     #[test]
-    fn drafts_are_neither_in_the_way_nor_left() {
+    fn no_draft_is_left_of_what_cannot_be_put_there() {
         let place = Place::new("drafts");
-        let path = place.0.join("file");
-        let draft = place.0.join(format!("file.{}.new", std::process::id()));
-        std::fs::write(&draft, "of a process that had this number before").expect("written");
-        replace(&path, "one").expect("written");
-        assert_eq!((read(&path, 3).expect("text").as_str(), draft.exists()), ("one", false));
         let taken = place.0.join("taken");
         std::fs::create_dir_all(taken.join("by a directory")).expect("made");
         replace(&taken, "two").expect_err("it cannot take that place");
         let mut names: Vec<_> = std::fs::read_dir(&place.0).expect("listed").map(|e| e.expect("entry").file_name()).collect();
         names.sort();
-        assert_eq!(names, ["file", "taken"]);
+        assert_eq!(names, ["taken"]);
+    }
+
+    #[test]
+    fn only_files_are_replaced_and_links_lead_on() {
+        let place = Place::new("replaced");
+        let [file, link, pipe, nowhere] = ["file", "link", "pipe", "nowhere"].map(|name| place.0.join(name));
+        std::fs::write(&file, "one").expect("written");
+        symlink(&file, &link).expect("linked");
+        for put in [replace, renew] {
+            put(&link, "two").expect("written");
+            assert!(std::fs::symlink_metadata(&link).expect("there").is_symlink(), "it is still a link");
+            assert_eq!(std::fs::read_to_string(&file).expect("text"), "two");
+            std::fs::write(&file, "one").expect("written");
+        }
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        symlink(place.0.join("none"), &nowhere).expect("linked");
+        for (path, kind) in [(&pipe, FileType::Fifo), (&nowhere, FileType::Symlink)] {
+            for put in [replace, renew] {
+                let why = put(path, "two").expect_err("it would be gone").to_string();
+                assert!(why.contains("no file"), "{why}");
+            }
+            let there = rustix::fs::lstat(path).expect("still there");
+            assert_eq!(FileType::from_raw_mode(there.st_mode), kind);
+        }
     }
 
     #[test]
