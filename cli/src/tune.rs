@@ -41,8 +41,8 @@ pub(crate) struct Options {
     /// Where to save the profile, instead of FI_RUSTMX_PROFILE or the user's own place.
     #[arg(long, value_name = "PATH", conflicts_with = "dry_run")]
     pub output: Option<PathBuf>,
-    /// Measure the way to another host, where `rustmx compare --listen` waits, and add it to the profile that is in force. Without this, and
-    /// without a profile in force, this machine and its loopback interface are measured.
+    /// Measure the way to another host, where `rustmx compare --listen` waits, and add it to the profile that is in force. Without this,
+    /// this machine and its loopback interface are measured.
     #[arg(long, value_name = "HOST:PORT", value_parser = partner::place, conflicts_with = "heap")]
     pub to: Option<String>,
     /// The preloadable heap, if it lies neither beside this program nor in FI_PROVIDER_PATH. Without it nothing is found out about exported memory.
@@ -91,7 +91,8 @@ struct Report<'a> {
 /// beyond most caches in any case: what is best there is taken for best from there on.
 fn sizes(quick: bool, record: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = (6..=24).map(|shift| 1usize << shift).collect();
-    sizes.push(record);
+    // What the last one beside its header takes is not what can be told from shorter ones: those beyond it have another slope.
+    sizes.extend([INLINE_MAX, record]);
     if quick {
         sizes.retain(|size| ![1 << 21, 1 << 23].contains(size));
     } else {
@@ -114,6 +115,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let standing = Standing::look(&config);
     if let Some(to) = &options.to {
         return run_link(options, (&config, path.as_deref()), &standing, to);
+    }
+    if config.shm == 0 {
+        // All of it would be figures of the network, for jobs that have shared memory.
+        return Err(
+            "FI_RUSTMX_SHM=no: this machine is measured through its shared memory, and the loopback interface besides; unset it"
+                .into(),
+        );
     }
     let sizes = sizes(options.quick, longest(Lane::Only(Way::Eager), &config));
     let heap = heap::find(options.heap.as_deref())?;
@@ -218,7 +226,7 @@ struct Measured {
 
 /// Sizes to measure by the network: those around which borders are likely, and some to see the costs of a byte.
 fn far_sizes(record: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = [64, 192, 512].into_iter().chain((10..=17).map(|shift| 1usize << shift)).collect();
+    let mut sizes: Vec<usize> = [64, INLINE_MAX, 512].into_iter().chain((10..=17).map(|shift| 1usize << shift)).collect();
     sizes.extend([6 << 10, 12 << 10, 24 << 10, 512 << 10, 2 << 20, record]);
     sizes.sort_unstable();
     sizes.dedup();
@@ -385,7 +393,9 @@ fn text(report: &Report) -> String {
 fn saved_text(saved: Option<&Path>) -> String {
     match saved {
         Some(path) if own_path().as_deref() != Some(path) => {
-            format!("Saved as {}.\nIt is used with FI_RUSTMX_PROFILE={}.\n", path.display(), path.display())
+            // Jobs run elsewhere.
+            let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
+            format!("Saved as {}.\nIt is used with FI_RUSTMX_PROFILE={}.\n", path.display(), named.display())
         }
         Some(path) => format!("Saved as {}.\n", path.display()),
         None => "Nothing was saved.\n".into(),

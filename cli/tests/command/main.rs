@@ -90,6 +90,13 @@ fn output_that_cannot_be_written_is_told() {
     command.stdout(writer);
     let (out, _, told) = run(command);
     assert!(out.status.success() && told.is_empty(), "who reads only the beginning has what he wants: {told}");
+    let mut elsewhere = rustmx(&["tune", "--quick", "--dry-run"]);
+    elsewhere.env("FI_RUSTMX_SHM", "no");
+    let (out, said, told) = run(elsewhere);
+    assert!(
+        out.status.code() == Some(1) && said.is_empty() && told.contains("FI_RUSTMX_SHM=no") && told.contains("unset it"),
+        "{told}"
+    );
     let pipe = format!("{}/profile.pipe", env!("CARGO_TARGET_TMPDIR"));
     let _ = std::fs::remove_file(&pipe);
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
