@@ -23,7 +23,8 @@ extern "C" {
 
 #define FI_RUSTMX_OPS_1 "rustmx_ops_1"
 
-/* One counter. The name is static. The list is that of FI_RUSTMX_STATS=1; its order may change between versions. */
+/* One counter. The name is static. The list is that of FI_RUSTMX_STATS=1; its order may change between versions. What each
+ * one means: provider/docs/counters.md. */
 struct fi_rustmx_counter {
 	const char *name;
 	uint64_t value;
