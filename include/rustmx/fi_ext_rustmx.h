@@ -38,7 +38,8 @@ enum fi_rustmx_movement {
 	FI_RUSTMX_ATOMIC, /* fi_atomic */
 };
 
-/* How it would go if it were started now. */
+/* How it would go if it were started now. No buffer is named, so a message out of memory that is lent to the peer may go otherwise
+ * (by "mapped"). */
 struct fi_rustmx_plan {
 	char how[16];   /* "inline", "eager", "stream", "syscall", "direct", "one_sided" */
 	uint64_t first; /* sizes for which the table says the same: from here ... */
