@@ -46,7 +46,7 @@ describe() {
     test) echo "cargo test of the workspace; through real libfabric too (capi/tests), and programs on the heap as it is shipped" ;;
     network) echo "the engine's tests with all peers reached by TCP, and some of them encrypted" ;;
     build) echo "what is shipped (the provider, the heap, the command) and what is counted; the tests beside it, if they are to come" ;;
-    loom) echo "every interleaving of the ring, the bell, and the registration cache's news" ;;
+    loom) echo "every interleaving of the ring, the bell, stances, split copies, invitations, hands, and the registration cache's news" ;;
     miri) echo "undefined behaviour in the parts that make no system call" ;;
     asan) echo "the engine's tests under the address and leak sanitizers" ;;
     tsan) echo "the engine's tests, and many threads through the C ABI, under the thread sanitizer" ;;

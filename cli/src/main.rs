@@ -11,6 +11,7 @@
 //! | `tune.rs` | `rustmx tune`: what was measured becomes a profile |
 //! | `settings.rs` | how the memory between two processes is best used here |
 //! | `far.rs` | the tables for other hosts, and where they reach this one |
+//! | `reach.rs` | measuring reads, writes and atomics of another process's memory |
 //! | `rows.rs` | the select table with what its rows cost |
 //! | `partner.rs` | processes that this one starts and talks to |
 //! | `heap.rs` | where the preloadable heap is |

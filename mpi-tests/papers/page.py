@@ -11,7 +11,7 @@ from matplotlib import pyplot, ticker  # noqa: E402
 from sections import SECTIONS  # noqa: E402
 from sections.words import GONE, time  # noqa: E402
 
-HEAD = """<!-- Written by mpi-tests/papers/run.sh from what it measured; sections.py has the text. -->
+HEAD = """<!-- Written by mpi-tests/papers/run.sh from what it measured; sections/ has the text. -->
 # What the papers claimed, measured again
 
 Papers of 2004 and 2006 stand behind rustmx: about copies, registration, system calls, caches and their monitors. Here their

@@ -1,5 +1,5 @@
-//! rustmx: the engine of a libfabric provider for MPI jobs. It moves tagged messages between processes of one host through
-//! shared-memory rings; it knows no libfabric type (the C ABI is the crate `rustmx-fi` in `capi/`).
+//! rustmx: the engine of a libfabric provider for MPI jobs. It moves tagged messages between processes: of one host through
+//! shared-memory rings, of several by TCP; it knows no libfabric type (the C ABI is the crate `rustmx-fi` in `capi/`).
 //!
 //! Reading order: [`types`] and [`error`] (words), [`shm::ring`] (how two processes hand over a record), [`transport::link`]
 //! (a connection), [`protocol`] (the ways a message can go), [`matching`], [`endpoint`], [`domain`]. `ARCHITECTURE.md` traces one message.
