@@ -235,7 +235,7 @@ fn sleeping_costs_nothing() {
         assert!(wait(node, waiter, start + Duration::from_millis(200), &mut slept).is_empty());
         let (took, cost) = (start.elapsed(), cpu_time() - before);
         assert!((199..20_000).contains(&took.as_millis()), "{took:?}");
-        assert!(cost < 5_000_000, "{} µs of processor time, {} naps", cost / 1000, slept.0 - naps);
+        assert!(cost < 50_000_000, "{} µs of processor time, {} naps", cost / 1000, slept.0 - naps);
     });
 }
 

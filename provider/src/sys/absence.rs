@@ -543,8 +543,9 @@ mod tests {
         while Instant::now() < end {
             absence.turned();
             absence.note();
-            most = most.max(last.elapsed());
-            last = Instant::now();
+            // Read once: what lies between two readings would be in neither of them.
+            let now = Instant::now();
+            (most, last) = (most.max(now - last), now);
         }
         let taken = turns.load(SeqCst);
         // A busy machine may have taken the core away for long, also since the last one.
