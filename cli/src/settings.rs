@@ -3,7 +3,7 @@
 //! What is shipped is known to be good for the processors on which it was measured (`docs/adr/0016-profile.md` of the engine); what another one likes can differ by
 //! factors, and nothing but measuring tells.
 
-use crate::bench::{Asked, measure, progress};
+use crate::bench::{Asked, longest, measure, progress};
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
 use crate::report::percent;
@@ -76,6 +76,15 @@ struct Stage {
     sizes: &'static [usize],
     /// By which way each goes.
     wanted: fn(Lane, Kind, usize) -> bool,
+}
+
+impl Stage {
+    /// Those of its sizes that can go so: rings may be too short for a record that long. Without any there is nothing to find out.
+    fn possible(&self, config: &Config) -> Vec<usize> {
+        let kind = Kind { memory: Memory::Private, state: State::Reused };
+        let goes = |size| Lane::of_tables().any(|lane| (self.wanted)(lane, kind, size) && size <= longest(lane, config));
+        self.sizes.iter().copied().filter(|size| goes(*size)).collect()
+    }
 }
 
 /// By how much a candidate must be better than what is shipped, at least.
@@ -171,7 +180,7 @@ fn as_chosen(lane: Lane, _kind: Kind, _size: usize) -> bool {
 /// The logarithm of the time that messages take, on average over all that is measured: also answered by their like, for who answers in the memory in which the
 /// question came has another time than who only sends.
 fn measured(stage: &Stage, settings: &[String], config: &Config, read: bool) -> Result<f64, Failure> {
-    let Stage { sizes, wanted, .. } = *stage;
+    let sizes = &stage.possible(config);
     let kinds = [State::Reused, State::Fresh].map(|state| Kind { memory: Memory::Private, state }).into();
     let asked = Asked {
         sizes,
@@ -179,7 +188,7 @@ fn measured(stage: &Stage, settings: &[String], config: &Config, read: bool) -> 
         rounds: 1,
         patience: None,
         quick: true,
-        wanted,
+        wanted: stage.wanted,
         limits_from: None,
         heap: Err("not asked for".into()),
         settings,
@@ -190,7 +199,7 @@ fn measured(stage: &Stage, settings: &[String], config: &Config, read: bool) -> 
     let results = measure(&asked, config)?;
     let times: Vec<f64> = results.cells.iter().map(|cell| cell.median_ns.ln()).collect();
     if times.is_empty() {
-        return Err("nothing goes through the rings; unset FI_RUSTMX_PROTOCOL and FI_RUSTMX_EAGER_MAX".into());
+        return Err("no message that long goes through these rings; a larger FI_RUSTMX_RING_SIZE helps".into());
     }
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
@@ -214,7 +223,7 @@ pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Fa
         }
         let now = found.applied(config);
         let all = combinations(&tried, &now, Engine::is_there);
-        if all.len() == 1 {
+        if all.len() == 1 || stage.possible(&now).is_empty() {
             continue;
         }
         let bar = progress((rounds * all.len()) as u64);
@@ -326,6 +335,29 @@ mod tests {
         );
         parameter("rings").expect("known").parse_into(&mut config, "sealed").expect("a word");
         assert!(!found.applied(&config).opens_rings());
+    }
+
+    /// Whatever size of rings the user sets: what is measured goes through them, and where nothing would, nothing is to be found out.
+    #[test]
+    fn rings_that_are_too_short_for_a_size_leave_it_out() {
+        let with = |ring: &str| {
+            let mut config = Config::default();
+            parameter("ring_size").expect("known").parse_into(&mut config, ring).expect("allowed");
+            config
+        };
+        let kind = Kind { memory: Memory::Private, state: State::Fresh };
+        for ring in ["8k", "12k", "16k", "32k", "64k", "128k", "256k", "1m"] {
+            let config = with(ring);
+            for stage in &STAGES {
+                let lane = |size| Lane::of_tables().find(|lane| (stage.wanted)(*lane, kind, size)).expect("one");
+                let (fits, not): (Vec<usize>, Vec<usize>) =
+                    stage.sizes.iter().partition(|size| **size <= longest(lane(**size), &config));
+                assert_eq!(stage.possible(&config), fits, "{ring}");
+                assert!(not.is_empty() || config.ring_size < Config::default().ring_size, "{ring}: {not:?}");
+            }
+        }
+        let announced = |ring| STAGES[3].possible(&with(ring));
+        assert_eq!([announced("16k"), announced("64k")], [vec![], vec![8 << 10]]);
     }
 
     /// All values that are tried are allowed, all parameters are those of which a profile may say the best value, and each message goes by one way.
