@@ -287,6 +287,19 @@ mod tests {
         }
     }
 
+    /// Two hosts that share a directory often have processes of one number.
+    #[test]
+    fn who_has_the_same_number_writes_another_draft() {
+        let place = Place::new("at once");
+        let path = place.0.join("file");
+        let write = |text: &str| (0..100).try_for_each(|_| renew(&path, text).and_then(|()| replace(&path, text)));
+        std::thread::scope(|all| {
+            let writers = ["one", "two", "six"].map(|text| all.spawn(move || write(text)));
+            writers.into_iter().for_each(|writer| writer.join().expect("ends").expect("written"));
+        });
+        assert_eq!(read(&path, 3).expect("text").len(), 3);
+    }
+
     #[test]
     fn what_is_no_such_file_is_refused_without_waiting() {
         let place = Place::new("refused");
