@@ -318,9 +318,11 @@ fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
         (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),
         (Some(path), _) => sound(path),
         (None, ProfileChoice::File(path)) => sound(path),
-        (None, _) => own_path().ok_or_else(|| {
-            "neither XDG_CONFIG_HOME nor HOME says where to save the profile; name a place by --output, or use --dry-run".into()
-        }),
+        (None, _) => {
+            let none =
+                "neither XDG_CONFIG_HOME nor HOME says where to save the profile; name a place by --output, or use --dry-run";
+            sound(&own_path().ok_or(none)?)
+        }
     }
 }
 
@@ -488,6 +490,13 @@ mod tests {
         let mut profile = new.clone();
         keep_links(&mut profile, &path);
         assert_eq!(profile, new, "none is there yet");
+    }
+
+    #[test]
+    fn a_place_is_told_so_that_jobs_find_it_from_anywhere() {
+        let named = std::env::current_dir().expect("one").join("mine.toml");
+        let said = saved_text(Some(Path::new("mine.toml")));
+        assert!(said.contains(&format!("FI_RUSTMX_PROFILE={}.", named.display())), "{said}");
     }
 
     #[test]

@@ -97,6 +97,11 @@ fn output_that_cannot_be_written_is_told() {
         out.status.code() == Some(1) && said.is_empty() && told.contains("FI_RUSTMX_SHM=no") && told.contains("unset it"),
         "{told}"
     );
+    // The way to another host has nothing to do with it.
+    let mut elsewhere = rustmx(&["tune", "--quick", "--to", "127.0.0.1:1"]);
+    elsewhere.env("FI_RUSTMX_SHM", "no");
+    let (out, _, told) = run(elsewhere);
+    assert!(out.status.code() == Some(1) && told.contains("without --to first") && !told.contains("unset it"), "{told}");
     let pipe = format!("{}/profile.pipe", env!("CARGO_TARGET_TMPDIR"));
     let _ = std::fs::remove_file(&pipe);
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
@@ -482,6 +487,14 @@ fn tune_says_before_it_measures_where_it_cannot_save() {
     command.env_remove("XDG_CONFIG_HOME").env_remove("HOME");
     let (out, _, told) = run(command);
     assert!(out.status.code() == Some(1) && told.contains("--output") && told.contains("--dry-run"), "{told}");
+    // A directory where the user's own profile belongs.
+    let config = scratch("taken");
+    std::fs::create_dir_all(config.join("rustmx/profile.toml")).expect("made");
+    let mut command = rustmx(&["tune", "--quick"]);
+    command.env("XDG_CONFIG_HOME", &config);
+    let (out, said, told) = run(command);
+    assert!(out.status.code() == Some(1) && said.is_empty() && told.contains("no file") && told.contains("--output"), "{told}");
+    std::fs::remove_dir_all(&config).expect("removed");
     let (out, _, _) = run(rustmx(&["tune", "--dry-run", "--output", "x"]));
     assert_eq!(out.status.code(), Some(2));
     if cores() < 2 {
