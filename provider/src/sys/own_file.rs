@@ -155,7 +155,7 @@ fn parent(path: &Path) -> &Path {
 /// # Errors
 /// What could not be done; the old file is untouched then.
 pub fn renew(path: &Path, text: &str) -> std::io::Result<()> {
-    put(path, &format!("{:016x}", host::random()), text, |_| Ok(()))
+    put(path, text, |_| Ok(()))
 }
 
 /// Puts a file in its place at once: whoever reads it sees the old one or the new one. Readable for all (0644 before the umask, less
@@ -165,7 +165,7 @@ pub fn renew(path: &Path, text: &str) -> std::io::Result<()> {
 /// What could not be done; the old file is untouched then.
 pub fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent(path))?;
-    put(path, &format!("{:016x}", host::random()), text, std::fs::File::sync_all)
+    put(path, text, std::fs::File::sync_all)
 }
 
 /// Where a file of this name is put: links lead on to it.
@@ -183,10 +183,11 @@ pub fn place_of(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-fn put(path: &Path, word: &str, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
+fn put(path: &Path, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
     let path = &place_of(path)?;
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
-    name.push(format!(".{word}.new"));
+    // Of other processes, and of other hosts, at the same moment.
+    name.push(format!(".{:016x}.new", host::random()));
     let draft = parent(path).join(name);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&draft).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
