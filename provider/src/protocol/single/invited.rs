@@ -131,14 +131,13 @@ impl Copies {
         }
         first_between(match self.sharing {
             Sharing::Never => &self.forced_borders[1],
-            Sharing::WhereItPays | Sharing::Always => &self.share_borders[1],
+            Sharing::WhereItPays => &self.share_borders[1],
         })
     }
 
     /// Messages like the last ones, if these are worth an invitation: the shortest and the longest.
     fn worth_inviting(&self) -> Option<(usize, usize)> {
         match self.sharing {
-            Sharing::Always => Some((0, LONGEST)),
             _ if self.is_forced(self.inviting.about, true) => first_between(&self.forced_borders[1]),
             Sharing::Never => None,
             Sharing::WhereItPays => self.pace.worth_inviting(self.inviting.about),

@@ -165,7 +165,7 @@ pub struct Ended {
     pub helped: u64,
 }
 
-/// Which of the messages that the table shares out are.
+/// Which of the messages that the table shares out are, if the user does not [force](Copies::force_between) it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// None.
@@ -173,8 +173,6 @@ pub enum Sharing {
     /// Those that take one side so long that help is worth its price, as seen of this peer.
     #[default]
     WhereItPays,
-    /// All of them.
-    Always,
 }
 
 /// Whether a size lies between the first and the second of these, between the third and the fourth, and so on.
@@ -297,12 +295,11 @@ impl Copies {
     fn is_shared(&mut self, bytes: usize, mapped: bool) -> bool {
         let beside = !self.tx.is_empty();
         self.may_be_shared(bytes, mapped)
-            && match self.sharing {
-                _ if self.is_forced(bytes, mapped) => true,
-                Sharing::Never => false,
-                Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped, beside),
-                Sharing::Always => true,
-            }
+            && (self.is_forced(bytes, mapped)
+                || match self.sharing {
+                    Sharing::Never => false,
+                    Sharing::WhereItPays => bytes > LEAST_CHUNK && self.pace.wants_help(bytes, mapped, beside),
+                })
     }
 
     /// Whether the peer may lend so many bytes more under this number.

@@ -35,14 +35,14 @@ fn turns(a: &mut Side, b: &mut Side, n: usize) {
 #[test]
 fn a_sender_that_is_not_there_under_its_number() {
     for (reach, sharing, before) in [
-        (Reach::Nobody, Sharing::Never, 0),
-        (Reach::Nobody, Sharing::Never, 1),
-        (Reach::Other, Sharing::Never, 0),
-        (Reach::Other, Sharing::Never, 1),
-        (Reach::Nobody, Sharing::Always, 0),
-        (Reach::Nobody, Sharing::Always, 1),
-        (Reach::Other, Sharing::Always, 0),
-        (Reach::Other, Sharing::Always, 2),
+        (Reach::Nobody, Some(Sharing::Never), 0),
+        (Reach::Nobody, Some(Sharing::Never), 1),
+        (Reach::Other, Some(Sharing::Never), 0),
+        (Reach::Other, Some(Sharing::Never), 1),
+        (Reach::Nobody, None, 0),
+        (Reach::Nobody, None, 1),
+        (Reach::Other, None, 0),
+        (Reach::Other, None, 2),
     ] {
         let Some((mut a, mut b, from, to, table)) = expected(LEN, sharing) else { return };
         turns(&mut a, &mut b, before);
@@ -52,7 +52,7 @@ fn a_sender_that_is_not_there_under_its_number() {
         assert!(from == to && b.copies.no_read, "{reach:?} {sharing:?} {before}");
         let (fetched, stored, offers) = (b.moved, a.moved, !a.copies.is_refused());
         // Begun alone, it could not be shared any more: then both go on by streams.
-        assert_eq!(offers, sharing == Sharing::Always || before == 0, "{reach:?} {sharing:?} {before}");
+        assert_eq!(offers, sharing.is_none() || before == 0, "{reach:?} {sharing:?} {before}");
         assert_eq!(another(&mut a, &mut b, 1), offers);
         assert_eq!((b.moved - fetched, a.moved - stored), (0, if offers { LEN as u64 } else { 0 }));
     }
@@ -114,7 +114,7 @@ fn a_sender_that_the_helper_does_not_find() {
 /// An address that cannot be reached under a number that is another process's is no matter of that one message.
 #[test]
 fn an_address_that_another_process_does_not_have() {
-    let Some((mut a, mut b, from, to, table)) = expected(LEN, Sharing::Never) else { return };
+    let Some((mut a, mut b, from, to, table)) = expected(LEN, Some(Sharing::Never)) else { return };
     aim(&mut b, Reach::Other, &table);
     b.copies.rx.get_mut(&1).expect("offered").from = [remote::Piece { addr: 8, len: LEN }].into_iter().collect();
     until_received(&mut a, &mut b, 1);

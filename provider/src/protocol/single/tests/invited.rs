@@ -105,7 +105,7 @@ fn what_is_not_taken_up() {
     };
     let withdrawn: Change = |_, b| assert!(b.copies.withdraw(&b.link, &[b.place(AT, LEN)]));
     let off: Change = |a, _| a.copies.set_inviting(false);
-    let crowded: Change = |a, _| a.copies.set_sharing(Sharing::Never);
+    let crowded: Change = |a, _| share(&mut a.copies, Some(Sharing::Never));
     let unable: Change = |a, _| a.copies.share_between(&[SHORTEST], &[]);
     let cases: [(&str, usize, usize, Lent, Change); 9] = [
         ("another tag", 2, LEN, Lent::ToWrite, nothing),

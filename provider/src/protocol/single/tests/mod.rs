@@ -83,7 +83,7 @@ fn sides(share_min: usize) -> (Side, Side) {
         let mut copies = Copies::default();
         copies.allow_kernel();
         copies.share_between(&[share_min], &[share_min]);
-        copies.set_sharing(Sharing::Always);
+        share(&mut copies, None);
         copies.set_inviting(true);
         Side {
             mine: mine.clone(),
@@ -421,20 +421,27 @@ proptest! {
     }
 }
 
+/// What is shared out; `None`: all that may be, whatever it is worth.
+fn share(copies: &mut Copies, how: Option<Sharing>) {
+    let forced: &[usize] = if how.is_none() { &[0] } else { &[] };
+    copies.force_between(forced, forced);
+    copies.set_sharing(how.unwrap_or_default());
+}
+
 /// One long message that both copy, posted first, until the receiver's first turn, in which A gets its ACCEPT.
 #[expect(clippy::type_complexity, reason = "two sides, two buffers and the table that tells whose they are")]
 fn shared(len: usize) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
-    expected(len, Sharing::Always)
+    expected(len, None)
 }
 
 /// The same, shared or not.
 #[expect(clippy::type_complexity, reason = "as above")]
-fn expected(len: usize, sharing: Sharing) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
+fn expected(len: usize, sharing: Option<Sharing>) -> Option<(Side, Side, Vec<u8>, Vec<u8>, Table)> {
     if !kernel_allows() {
         return None;
     }
     let (mut a, mut b) = sides(1);
-    b.copies.set_sharing(sharing);
+    share(&mut b.copies, sharing);
     let table = Table::default();
     aim(&mut a, Reach::Everything, &table);
     aim(&mut b, Reach::Everything, &table);

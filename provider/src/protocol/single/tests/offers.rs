@@ -111,7 +111,7 @@ fn one_message_that_cannot_be_read_is_no_refusal() {
     if !kernel_allows() {
         return;
     }
-    let Some((mut a, mut b, from, to, _table)) = expected(1 << 20, Sharing::Never) else { return };
+    let Some((mut a, mut b, from, to, _table)) = expected(1 << 20, Some(Sharing::Never)) else { return };
     b.copies.rx.get_mut(&1).expect("offered").from = [remote::Piece { addr: 8, len: 1 << 20 }].into_iter().collect();
     until_received(&mut a, &mut b, 1);
     assert!(from == to && b.moved == 0 && !a.copies.is_refused() && !b.copies.no_read);

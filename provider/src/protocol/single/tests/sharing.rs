@@ -119,9 +119,9 @@ fn messages_are_shared_between_borders() {
     copies.share_between(&[1, 50_000, 60_000], &[]);
     assert_eq!([49_999, 50_000, 59_999, 60_000].map(|n| copies.is_shared(n, false)), [true, false, false, true]);
     assert!(!copies.is_shared(70_000, true));
-    copies.set_sharing(Sharing::WhereItPays);
+    share(copies, Some(Sharing::WhereItPays));
     assert_eq!([LEAST_CHUNK, LEAST_CHUNK + 1].map(|n| copies.is_shared(n, false)), [false, true], "one chunk is not worth it");
-    copies.set_sharing(Sharing::Never);
+    share(copies, Some(Sharing::Never));
     assert!(!copies.is_shared(70_000, false));
 }
 
@@ -145,7 +145,7 @@ fn help_that_costs_too_much_is_given_up() {
         let now = Arc::new(AtomicU64::new(1_000_000));
         // What one alone needs for 64 KiB is taken for 6.4 us as long as the clock stands still while it copies.
         b.copies.set_clock(Clock::Manual(now.clone()), [Worth { ns: 6_000, fixed }; 2]);
-        b.copies.set_sharing(Sharing::WhereItPays);
+        share(&mut b.copies, Some(Sharing::WhereItPays));
         lend(&mut a, &mut b, Lent::ToWrite);
         let (iov, mut to) = ([a.arena.memory.as_user(0, 64 << 10)], vec![0; 64 << 10]);
         for first in (0..N as usize).step_by(window) {
@@ -189,7 +189,7 @@ fn what_fits_a_turn_is_copied_at_once() {
 /// Chunks are shared out from the first byte on: what one side has begun alone and may not end is sent anew.
 #[test]
 fn what_was_begun_alone_is_not_shared_later() {
-    let Some((mut a, mut b, from, to, _table)) = expected(2 << 20, Sharing::Never) else { return };
+    let Some((mut a, mut b, from, to, _table)) = expected(2 << 20, Some(Sharing::Never)) else { return };
     b.push();
     assert!(b.moved > 0 && b.received.is_empty());
     b.copies.no_read = true;
@@ -236,7 +236,7 @@ fn a_chunk_that_cannot_be_written_is_left_to_the_receiver() {
 
 #[test]
 fn who_may_not_read_and_cannot_be_written_gets_a_stream() {
-    let Some((mut a, mut b, from, to, table)) = expected(1 << 20, Sharing::Never) else { return };
+    let Some((mut a, mut b, from, to, table)) = expected(1 << 20, Some(Sharing::Never)) else { return };
     aim(&mut a, Reach::Forbidden, &table);
     aim(&mut b, Reach::Forbidden, &table);
     b.copies.peer_no_write = true;
@@ -285,13 +285,13 @@ fn a_refusal_is_about_what_was_tried() {
 /// A system call holds the other process's memory map: of a long message each takes a chunk, whoever copies it.
 #[test]
 fn no_system_call_takes_more_than_a_chunk() {
-    for sharing in [Sharing::Never, Sharing::Always] {
+    for sharing in [Some(Sharing::Never), None] {
         remote::longest::take();
         let Some((mut a, mut b, from, to, _table)) = expected(16 << 20, sharing) else { return };
         until_received(&mut a, &mut b, 1);
         let (longest, table) = (remote::longest::take(), 64);
         assert!((1..=CHUNKS.1 + table).contains(&longest), "{sharing:?}: {longest} bytes");
-        assert!(from == to && b.moved > 0 && (a.moved > 0) == (sharing == Sharing::Always));
+        assert!(from == to && b.moved > 0 && (a.moved > 0) == (sharing.is_none()));
     }
 }
 
