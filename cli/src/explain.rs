@@ -68,9 +68,11 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// The sizes of a way if it is forced for all that it carries.
+    /// The sizes of a way if it is forced for all that it carries; `None` if that is refused.
     fn of(way: Way, config: &Config) -> Option<Carrier> {
-        let selection = Selection::new(&Lane::Only(way).config(config), record_max(config));
+        // Whoever measures a way asks no more whether the user wants it; whoever forces it in a job does.
+        let forced = Config { cma: config.cma, ..Lane::Only(way).config(config) };
+        let selection = Selection::new(&forced, record_max(config));
         let mut rows = selection.rows().iter().filter(|r| r.is_forced());
         let first = rows.next()?;
         let last = rows.next_back().unwrap_or(first);

@@ -3,6 +3,7 @@
 use crate::far;
 use crate::report::time;
 use rustmx::Config;
+use rustmx::config::force::Way;
 use rustmx::select::model::{Case, Memory, Model, PeerClass, Source};
 use rustmx::select::network::RowCost;
 use rustmx::select::one_sided;
@@ -192,7 +193,11 @@ impl fmt::Display for Table {
                 )?;
             }
         }
-        for s in self.both_copy.iter().filter(|_| self.table.iter().any(|r| r.row.shared && !r.forced)) {
+        let asked = |way| self.table.iter().any(|r| r.row.way() == way && !r.forced);
+        for (way, s) in [Way::Shared, Way::MappedShared].into_iter().zip(&self.both_copy) {
+            if !asked(way) {
+                continue;
+            }
             let ns = time(s.ns as f64);
             let corrected = if s.corrected { ", corrected by what both are seen to take" } else { "" };
             let what = format!("it pays for both to copy {} if one alone would need {ns} or more", s.how);

@@ -132,6 +132,30 @@ fn explain_shows_the_table_of_this_environment() {
     assert_eq!(of("alone")["to"], Value::Null);
 }
 
+/// Where the user forbids a way, it is neither among those that can be forced, nor is there a rule for it.
+#[test]
+fn explain_tells_of_no_way_that_is_forbidden() {
+    let explained = |forbidden: Option<&str>, json: &[&str]| -> String {
+        let mut command = rustmx(&[&["explain"], json].concat());
+        command.envs(forbidden.map(|name| (name, "never")));
+        let (out, said, told) = run(command);
+        assert!(out.status.success(), "{told}");
+        said
+    };
+    for (forbidden, ways, rule) in [
+        ("FI_RUSTMX_CMA", ["alone", "shared"], "both to copy by the kernel"),
+        ("FI_RUSTMX_LEND", ["mapped-alone", "mapped-shared"], "both to copy out of lent memory"),
+    ] {
+        for (forbidden, there) in [(None, true), (Some(forbidden), false)] {
+            let all: Value = serde_json::from_str(&explained(forbidden, &["--json"])).expect("JSON");
+            let named = |way: &&str| all["ways"].as_array().expect("ways").iter().any(|w| w["way"] == **way);
+            assert_eq!(ways.iter().filter(|way| named(way)).count(), if there { 2 } else { 0 }, "{forbidden:?}: {}", all["ways"]);
+            let text = explained(forbidden, &[]);
+            assert_eq!(text.contains(rule), there, "{forbidden:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn explain_tells_of_other_hosts_engines_and_lent_memory() {
     let explained = |more: &[(&str, &str)]| -> Value {
