@@ -17,7 +17,7 @@ use rustmx::select::model::{About, Case, Curve, MOST_SPREAD, Memory, Model, Oper
 use rustmx::select::network::LinkCosts;
 use rustmx::select::profile::{Key, LONGEST, Profile, Standing, own_path};
 use rustmx::select::{MIN_GAIN, Selection, Tuned, record_max};
-use rustmx::sys::own_file::{self, place_of};
+use rustmx::sys::own_file::{self, may_replace};
 use rustmx::{Config, INLINE_MAX};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -310,9 +310,9 @@ fn of_memory(tuned: Tuned, memory: Memory) -> Tuned {
 
 /// Where the profile goes; asked before anything is measured.
 fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
-    let sound = |path: &PathBuf| match place_of(path) {
+    let sound = |path: &PathBuf| match may_replace(path) {
         Err(why) => Err(format!("{}: {why}; name another place by --output", path.display())),
-        Ok(_) => Ok(path.clone()),
+        Ok(()) => Ok(path.clone()),
     };
     match (&options.output, &config.profile) {
         (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),

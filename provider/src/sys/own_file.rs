@@ -2,7 +2,7 @@
 
 use super::{host, socket};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{Access, FileType, Mode, OFlags, fstat, open};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
@@ -183,6 +183,22 @@ pub fn place_of(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
+/// Sees to it, as far as can be told beforehand, that [`replace`] will put a file there: nothing else has its place, and this process may write to its
+/// directory, or to the one in which that would be made.
+///
+/// # Errors
+/// Why it would not be put there, for people.
+pub fn may_replace(path: &Path) -> Result<(), String> {
+    let place = place_of(path).map_err(|why| why.to_string())?;
+    let there = |directory: &&Path| std::fs::symlink_metadata(directory).is_ok();
+    let nearest = place.ancestors().skip(1).find(there).filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !nearest.is_dir() {
+        return Err(format!("{} is no directory", nearest.display()));
+    }
+    rustix::fs::access(nearest, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|why| format!("{} cannot be written to ({})", nearest.display(), std::io::Error::from(why)))
+}
+
 fn put(path: &Path, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
     let path = &place_of(path)?;
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
@@ -286,6 +302,25 @@ mod tests {
             let there = rustix::fs::lstat(path).expect("still there");
             assert_eq!(FileType::from_raw_mode(there.st_mode), kind);
         }
+    }
+
+    #[test]
+    fn what_cannot_be_put_there_is_told_beforehand() {
+        let place = Place::new("beforehand");
+        let told = |path: PathBuf| may_replace(&path).expect_err("refused");
+        for fine in ["new", "a/b/new"] {
+            assert_eq!(may_replace(&place.0.join(fine)), Ok(()));
+        }
+        assert_eq!(may_replace(Path::new("no-such-file-of-rustmx")), Ok(()), "here");
+        assert!(!place.0.join("a").exists(), "nothing is made");
+        std::fs::write(place.0.join("file"), "").expect("written");
+        assert_eq!(may_replace(&place.0.join("file")), Ok(()));
+        assert!(told(place.0.join("file/below")).contains("Not a directory"));
+        symlink("nowhere", place.0.join("link")).expect("linked");
+        assert!(told(place.0.join("link/below")).ends_with("link is no directory"));
+        assert!(told(place.0.clone()).contains("no file"));
+        // Also root may not write there.
+        assert!(told("/proc/sys/rustmx/profile.toml".into()).starts_with("/proc/sys cannot be written to"));
     }
 
     /// Two hosts that share a directory often have processes of one number.
