@@ -212,11 +212,11 @@ fn tasks(asked: &Asked, config: &Config, kernel: &explain::Kernel, heap: bool) -
 /// Times as they come: for each thing that is measured a value a round.
 struct Times {
     took: Vec<Vec<f64>>,
+    /// Messages that went another way, for each of these.
+    turned: Vec<u64>,
     copied: Vec<Vec<f64>>,
     handover_ns: Vec<f64>,
     empty_ns: Vec<f64>,
-    /// Messages that went another way.
-    turned: u64,
 }
 
 /// Measures everything once.
@@ -248,7 +248,7 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
             None => (bench.limit(size, bench.times(size), kind)? - handover, 0),
         };
         times.took[i].push(ns.max(1.0));
-        times.turned += other;
+        times.turned[i] += other;
         bar.inc(1);
     }
     Ok(())
@@ -278,7 +278,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let tasks = tasks(asked, config, &kernel, bench.heap);
     let bar = if asked.quiet { ProgressBar::hidden() } else { progress((asked.rounds * tasks.len()) as u64) };
     let (took, copied) = (vec![Vec::new(); tasks.len()], vec![Vec::new(); asked.sizes.len()]);
-    let mut times = Times { took, copied, handover_ns: Vec::new(), empty_ns: Vec::new(), turned: 0 };
+    let mut times = Times { took, turned: vec![0; tasks.len()], copied, handover_ns: Vec::new(), empty_ns: Vec::new() };
     let begun = Instant::now();
     for number in 1..=asked.rounds {
         if enough(number - 1, begun, asked.patience) {
@@ -295,20 +295,21 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     if asked.kinds.iter().any(|k| k.memory == Memory::Exported) && !bench.heap {
         missing.push(format!("exported memory: {}", no_heap(asked)));
     }
-    if times.turned > 0 {
+    let turned: u64 = times.turned.iter().sum();
+    if turned > 0 {
         missing.push(format!(
-            "{} messages went another way than was asked for, so figures of eager, alone, shared or mapped are mixed",
-            times.turned
+            "{turned} messages went another way than was asked for, so figures of eager, alone, shared or mapped are mixed; a profile is made without them"
         ));
     }
-    let cell = |kind, way, size, rounds_ns: Vec<f64>| {
+    let cell = |kind, way, size, rounds_ns: Vec<f64>, turned| {
         let (median_ns, spread) = (median(&rounds_ns), spread(&rounds_ns));
-        Cell { kind, way, size, median_ns, spread, rounds_ns }
+        Cell { kind, way, size, median_ns, spread, rounds_ns, turned }
     };
     let named = |t: &Task| t.lane.map_or(LIMIT, Lane::name);
-    let all = tasks.iter().zip(times.took).map(|(t, took)| cell(Some(t.kind), named(t), t.size, took));
+    let all = tasks.iter().zip(times.took.into_iter().zip(times.turned));
+    let all = all.map(|(t, (took, turned))| cell(Some(t.kind), named(t), t.size, took, turned));
     let (limits, cells) = all.partition(|c: &Cell| c.way == LIMIT);
-    let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took)).collect();
+    let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took, 0)).collect();
     let mut results = Results::of(machine(cores, config), times.empty_ns.len(), cells, limits);
     (results.handover_ns, results.empty_ns) = (times.handover_ns, times.empty_ns);
     (results.missing, results.kernel_copies, results.memcpy) = (missing, copies, memcpy);

@@ -210,7 +210,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         let cell = |way, state| {
             let kind = Some(Kind { memory: Memory::Private, state });
             let (median_ns, spread) = (median(&rounds_ns), spread(&rounds_ns));
-            Cell { kind, way, size: *size, median_ns, spread, rounds_ns: rounds_ns.clone() }
+            Cell { kind, way, size: *size, median_ns, spread, rounds_ns: rounds_ns.clone(), turned: 0 }
         };
         match task {
             Task::Message(lane, state) => cells.push(cell(lane.name(), *state)),

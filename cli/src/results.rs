@@ -30,6 +30,13 @@ pub(crate) struct Cell {
     /// How far the middle half of the rounds is apart, as a part of the median.
     pub spread: f64,
     pub rounds_ns: Vec<f64>,
+    /// Messages that went another way than was asked for: the times are those of a mixture then.
+    #[serde(skip_serializing_if = "is_none")]
+    pub turned: u64,
+}
+
+fn is_none(turned: &u64) -> bool {
+    *turned == 0
 }
 
 /// A crossover, and with which buffers.
@@ -261,7 +268,8 @@ mod tests {
             // There is nothing to compare it with.
             ("chosen", 4096, 1.0),
         ];
-        let cell = |(way, size, ns)| Cell { kind: Some(kind), way, size, median_ns: ns, spread: 0.0, rounds_ns: vec![ns] };
+        let cell =
+            |(way, size, ns)| Cell { kind: Some(kind), way, size, median_ns: ns, spread: 0.0, rounds_ns: vec![ns], turned: 0 };
         let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
         let mut results = Results::of(machine, 1, figures.map(cell).into(), Vec::new());
         results.find_regret(kind, "the provider", |_| Lane::Chosen);

@@ -114,6 +114,8 @@ impl Found {
     fn fix(&mut self, config: &Config) {
         let config = self.applied(config);
         self.all = PARAMS.iter().filter(|p| MEASURED.contains(&p.name)).map(|p| setting(p, &p.value(&config))).collect();
+        // What goes as the provider chooses goes by what is shipped, and not by what an earlier profile says.
+        self.all.extend(parameter("profile").map(|p| setting(p, "off")));
     }
 }
 
@@ -330,7 +332,8 @@ mod tests {
                 "FI_RUSTMX_RECORD_COPY=memcpy",
                 "FI_RUSTMX_ANNOUNCE_MIN=8k",
                 "FI_RUSTMX_ANNOUNCE_PIECES=8",
-                "FI_RUSTMX_AGAIN_MIN=1024m"
+                "FI_RUSTMX_AGAIN_MIN=1024m",
+                "FI_RUSTMX_PROFILE=off"
             ]
         );
         parameter("rings").expect("known").parse_into(&mut config, "sealed").expect("a word");

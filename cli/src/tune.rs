@@ -332,7 +332,8 @@ fn model(results: &Results, peer: PeerClass) -> Result<Model, Failure> {
     for kind in results.kinds() {
         let Some(source) = kind.source() else { continue };
         for way in WAYS {
-            let cells = results.cells.iter().filter(|c| c.kind == Some(kind) && c.way == way.name());
+            // Times of which some are another way's say nothing of this one.
+            let cells = results.cells.iter().filter(|c| c.kind == Some(kind) && c.way == way.name() && c.turned == 0);
             let point = |c: &Cell| Point { size: c.size, ns: c.median_ns, spread: c.spread.min(MOST_SPREAD) };
             let points: Vec<Point> = cells.map(point).collect();
             if points.is_empty() {
@@ -420,7 +421,7 @@ mod tests {
     /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
     fn results(ways: &[(Way, f64)], spread: f64) -> Results {
         let sizes = [16usize << 10, 64 << 10, 96 << 10];
-        let cell = |kind, way, size, ns: f64| Cell { kind, way, size, median_ns: ns, spread, rounds_ns: vec![ns] };
+        let cell = |kind, way, size, ns: f64| Cell { kind, way, size, median_ns: ns, spread, rounds_ns: vec![ns], turned: 0 };
         let all = sizes
             .iter()
             .flat_map(|size| [State::Reused, State::Fresh].map(move |state| (*size, Kind { memory: Memory::Private, state })));
@@ -458,6 +459,15 @@ mod tests {
     fn spreads_of_any_width_are_kept() {
         assert!(model(&results(&[(Way::Alone, 5.0)], 1e9), PeerClass::SameHost).is_ok());
         assert_eq!(model(&results(&[], 0.0), PeerClass::SameHost).expect("sound").curves().len(), 0);
+    }
+
+    #[test]
+    fn what_went_another_way_is_not_in_the_profile() {
+        let mut results = results(&[(Way::Alone, 5.0), (Way::Shared, 9.0)], 0.0);
+        let curves = |results: &Results| model(results, PeerClass::SameHost).expect("sound").curves().len();
+        assert_eq!(curves(&results), 4);
+        results.cells.iter_mut().filter(|c| c.way == "shared").for_each(|c| c.turned = 1);
+        assert_eq!(curves(&results), 2);
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub fn key(config: &Config) -> Key {
 fn read(path: &Path) -> Result<Vec<Entry>, Option<String>> {
     match own_file::read(path, LONGEST) {
         Ok(text) => text::read(&text).map_err(Some),
-        Err(Refusal::Absent) => Err(None),
+        Err(Refusal::Absent | Refusal::Hidden) => Err(None),
         Err(why) => Err(Some(why.to_string())),
     }
 }

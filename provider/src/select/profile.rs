@@ -25,8 +25,20 @@ pub const MOST_LINKS: usize = 8;
 
 /// Parameters that measured times depend on. A profile made with other values says nothing about these. Those of links to other hosts are in their
 /// names (`network.rs`).
-const THAT_MATTER: [&str; 9] =
-    ["ring_size", "fragment", "fetch_ahead", "rings", "record_copy", "hand_on", "announce_min", "announce_pieces", "cma"];
+const THAT_MATTER: [&str; 12] = [
+    "ring_size",
+    "fragment",
+    "fetch_ahead",
+    "rings",
+    "record_copy",
+    "hand_on",
+    "announce_min",
+    "announce_pieces",
+    "cma",
+    "copy",
+    "copy_thread",
+    "copy_thread_min",
+];
 
 /// Those of which `rustmx tune` finds out the best value.
 pub const MEASURED: [&str; 8] =
@@ -68,11 +80,18 @@ impl Key {
     /// Why what was measured there does not hold here: words for each difference. A hypervisor that one side cannot tell is none.
     pub fn differences(&self, here: &Key) -> Vec<String> {
         let (a, b) = (&self.machine, &here.machine);
+        // Those of the one that the other one has otherwise, or not at all.
+        let only =
+            |these: &[String], others: &[String]| match these.iter().filter(|s| !others.contains(s)).cloned().collect::<Vec<_>>()
+            {
+                none if none.is_empty() => "nothing".into(),
+                some => some.join(" "),
+            };
         let mut all = vec![
             ("another processor", a.processor.clone(), b.processor.clone()),
             ("another kernel", a.kernel.clone(), b.kernel.clone()),
             ("another number of cores", a.cores.to_string(), b.cores.to_string()),
-            ("other settings", self.settings.join(" "), here.settings.join(" ")),
+            ("other settings", only(&self.settings, &here.settings), only(&here.settings, &self.settings)),
         ];
         if let (Some(a), Some(b)) = (&a.hypervisor, &b.hypervisor) {
             all.push(("another hypervisor", a.clone(), b.clone()));
@@ -170,7 +189,7 @@ impl Standing {
         };
         let text = match own_file::read(&path, LONGEST) {
             Ok(text) => text,
-            Err(Refusal::Absent) if !named => return Standing::None(Some(path)),
+            Err(Refusal::Absent | Refusal::Hidden) if !named => return Standing::None(Some(path)),
             Err(why) => return Standing::Refused(path, why.to_string()),
         };
         match Profile::parse(&text) {

@@ -2,7 +2,8 @@
 
 use super::{host, socket};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Access, FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{Access, FileType, Mode, OFlags, fstat, lstat, open};
+use rustix::io::Errno;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub enum Refusal {
     /// There is none.
     Absent,
+    /// Whether there is one cannot be seen: a directory above it may not be entered.
+    Hidden,
     /// It cannot be opened or read.
     Unreadable(std::io::Error),
     /// A directory, a pipe, a device.
@@ -35,6 +38,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Absent => f.write_str("there is no such file"),
+            Refusal::Hidden => f.write_str("a directory above it may not be entered"),
             Refusal::Unreadable(why) => write!(f, "it cannot be read ({why})"),
             Refusal::NotAFile => f.write_str("it is no regular file"),
             Refusal::Foreign(owner) => write!(f, "it belongs to user {owner}, not to the one who runs this"),
@@ -68,7 +72,8 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, Refusal> {
 fn read_if(path: &Path, most: u64, fits: impl FnOnce(Mode) -> Result<(), Refusal>) -> Result<String, Refusal> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = open(path, flags, Mode::empty()).map_err(|e| match e {
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Refusal::Absent,
+        Errno::NOENT | Errno::NOTDIR => Refusal::Absent,
+        Errno::ACCESS if lstat(path).err() == Some(Errno::ACCESS) => Refusal::Hidden,
         e => Refusal::Unreadable(e.into()),
     })?;
     let stat = fstat(&fd).map_err(|e| Refusal::Unreadable(e.into()))?;
@@ -321,6 +326,29 @@ mod tests {
         assert!(told(place.0.clone()).contains("no file"));
         // Also root may not write there.
         assert!(told("/proc/sys/rustmx/profile.toml".into()).starts_with("/proc/sys cannot be written to"));
+    }
+
+    /// A home that belongs to somebody else, as in containers that run under another user.
+    #[test]
+    fn what_lies_where_nobody_may_look_is_told_from_what_may_not_be_read() {
+        let place = Place::new("hidden");
+        let [path, closed] = ["file", "closed"].map(|name| place.0.join(name));
+        std::fs::write(&path, "x").expect("written");
+        std::fs::create_dir(&closed).expect("made");
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("set");
+        mode(&place.0, 0o755);
+        [&path, &closed].into_iter().for_each(|path| mode(path, 0));
+        let looked = [path, closed.join("file")];
+        let told = std::thread::spawn(move || {
+            // Of this thread alone. Whoever is no root need not, and may not.
+            let nobody = rustix::process::Uid::from_raw(65534);
+            let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+            looked.map(|path| read(&path, 9).expect_err("refused"))
+        });
+        let told = told.join().expect("ends");
+        assert!(matches!(told, [Refusal::Unreadable(_), Refusal::Hidden]), "{told:?}");
+        // So that it can be removed.
+        mode(&closed, 0o700);
     }
 
     /// Two hosts that share a directory often have processes of one number.

@@ -250,7 +250,10 @@ fn what_holds_elsewhere_is_left_there() {
     let other = stands(&|p| p.key.machine.hypervisor = Some("another one".into()), &config);
     assert!(!virtual_now || other.contains("another hypervisor (then another one"), "{other}");
     let never = stands(&|_| {}, &Config { cma: 1, ..config.clone() });
-    assert!(never.contains("FI_RUSTMX_CMA=auto") && never.contains("FI_RUSTMX_CMA=never"), "{never}");
+    assert_eq!(never, "other settings (then FI_RUSTMX_CMA=auto, now FI_RUSTMX_CMA=never)", "and not those that are alike");
+    let forgotten = stands(&|p| p.key.settings.retain(|s| !s.starts_with("FI_RUSTMX_COPY=")), &config);
+    assert_eq!(forgotten, "other settings (then nothing, now FI_RUSTMX_COPY=auto)");
+    assert!(stands(&|_| {}, &Config { copy_thread: 2, ..config.clone() }).contains("now FI_RUSTMX_COPY_THREAD=always"));
     assert!(stands(&|_| {}, &Config { ring_size: 1 << 16, ..config.clone() }).contains("FI_RUSTMX_RING_SIZE=64k"));
     assert_eq!(stands(&|_| {}, &Config { syscall_min: 1 << 16, ..config }), "in force", "that is no question of costs");
 }
