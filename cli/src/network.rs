@@ -4,7 +4,7 @@
 use crate::bench::{cores, enough, longest, machine, progress, unsteady};
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
-use crate::partner::Partner;
+use crate::partner::{Partner, scope_of};
 use crate::results::{Cell, LIMIT, LinkRun, Rate, Results};
 use crate::{Failure, work};
 use rustmx::config::force::Way;
@@ -12,8 +12,9 @@ use rustmx::select::model::Memory;
 use rustmx::select::network::link_name;
 use rustmx::select::record_max_far;
 use rustmx::sys::links::Link;
+use rustmx::sys::tcp::scoped;
 use rustmx::{Config, INLINE_MAX};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What is to be measured.
@@ -71,21 +72,21 @@ impl Bench {
         };
         let addresses = second.addresses();
         let mut bench = Bench { first, second, quick: asked.quick, pace: 1.0 };
-        let local = IpAddr::from([127, 0, 0, 1]);
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let longest = asked.sizes.last().copied().unwrap_or(1).max(RATES[RATES.len() - 1]);
         // Each is told the address by which the other one reaches it.
         let [there, here] = addresses.unwrap_or([local; 2]);
-        bench.first.ask(&format!("far {} {longest} {here}", cores[0]))?;
+        bench.first.ask(&format!("far {} {longest} {}", cores[0], here.ip()))?;
         let core = if asked.to.is_some() { "-".into() } else { cores[1].to_string() };
-        bench.second.ask(&format!("far {core} {longest} {there}"))?;
+        bench.second.ask(&format!("far {core} {longest} {}", there.ip()))?;
         let lanes: Vec<Lane> = WAYS.into_iter().map(Lane::Only).chain(Lane::BESIDE).chain([Lane::Chosen]).collect();
         let words = lanes.iter().map(|lane| lane.name()).collect::<Vec<_>>().join(" ");
         let names = bench.first.ask(&format!("lanes {words}"))?;
         let others = bench.second.ask(&format!("lanes {words}"))?;
         bench.first.ask(&format!("peers {others}"))?;
         bench.second.ask(&format!("peers {names}"))?;
-        let port = bench.second.ask("raw")?;
-        bench.first.ask(&format!("raw {there} {port}"))?;
+        let port = bench.second.ask("raw")?.parse().map_err(|_| "a started process said no port")?;
+        bench.first.ask(&format!("raw {}", scoped(there.ip(), scope_of(there), port)))?;
         for lane in lanes {
             bench.cell(lane, 1, 3, State::Reused)?;
             // Further connections are made while long messages go by the first.
@@ -95,7 +96,7 @@ impl Bench {
                 bench.cell(lane, lane.from(), 20, State::Reused)?;
             }
         }
-        let link = Link::to(there, 0).ok_or_else(|| format!("no interface leads to {there}"))?;
+        let link = Link::to(there.ip(), scope_of(there)).ok_or_else(|| format!("no interface leads to {}", there.ip()))?;
         Ok((bench, link, asked.to.map(str::to_owned)))
     }
 

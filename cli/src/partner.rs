@@ -7,8 +7,10 @@ use crate::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustix::process::Signal;
+use rustmx::sys::interfaces;
+use rustmx::sys::tcp::scoped;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -65,18 +67,42 @@ pub(crate) fn line_of(from: &mut impl BufRead, longest: u64) -> Option<String> {
 pub(crate) fn place(text: &str) -> Result<String, String> {
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
     let whole = port.is_some_and(|port| port > 0) && (text.matches(':').count() == 1 || text.starts_with('['));
-    whole.then(|| text.to_owned()).ok_or_else(|| "a host and a port, as in node2:7000 or [2001:db8::2]:7000".into())
+    whole
+        .then(|| text.to_owned())
+        .ok_or_else(|| "a host and a port, as in node2:7000, [2001:db8::2]:7000 or [fe80::2%eth0]:7000".into())
+}
+
+/// Its addresses. Behind a `%` stands the interface of a link-local one, by its number or, as people write it, by its name.
+fn addresses_of(to: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let named = to.strip_prefix('[').and_then(|rest| rest.split_once('%')).and_then(|(ip, rest)| {
+        let (name, port) = rest.split_once("]:")?;
+        let named = name.parse::<u32>().is_err();
+        named.then_some((IpAddr::V6(ip.parse().ok()?), name, port.parse().ok()?))
+    });
+    let Some((ip, name, port)) = named else { return Ok(to.to_socket_addrs()?.collect()) };
+    match interfaces::all().iter().find(|i| i.name == name && i.scope_id != 0) {
+        Some(interface) => Ok(vec![scoped(ip, interface.scope_id, port)]),
+        None => Err(std::io::Error::other(format!("no interface {name} has a link-local address"))),
+    }
 }
 
 fn reach(to: &str) -> std::io::Result<TcpStream> {
     let mut why = std::io::Error::other("it has no address");
-    for address in to.to_socket_addrs()? {
+    for address in addresses_of(to)? {
         match TcpStream::connect_timeout(&address, REACHED) {
             Ok(stream) => return Ok(stream),
             Err(e) => why = e,
         }
     }
     Err(why)
+}
+
+/// Which of the links with such addresses is meant; 0: it is no link-local address.
+pub(crate) fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
+    }
 }
 
 impl Partner {
@@ -125,11 +151,11 @@ impl Partner {
         Ok(partner)
     }
 
-    /// The other host's address, and ours as it sees us.
-    pub fn addresses(&self) -> Option<[IpAddr; 2]> {
+    /// The other host's address, and ours as it sees us, each with the scope that a link-local one needs.
+    pub fn addresses(&self) -> Option<[SocketAddr; 2]> {
         let Who::Remote(stream) = &self.who else { return None };
         let (there, here) = (stream.get_ref().peer_addr().ok()?, stream.get_ref().local_addr().ok()?);
-        Some([there, here].map(|address| address.ip().to_canonical()))
+        Some([there, here].map(|address| scoped(address.ip().to_canonical(), scope_of(address), address.port())))
     }
 
     /// One on another host need not wait any more. What it says to that is not waited for.
@@ -278,6 +304,19 @@ mod tests {
         assert_eq!((line_of(&mut said, 8), line_of(&mut said, 8)), (Some("one".into()), Some(String::new())));
         assert_eq!(line_of(&mut said, 8), None);
         assert_eq!((line_of(&mut &b"cut off"[..], 100), line_of(&mut &b"\xff\n"[..], 100)), (None, None));
+    }
+
+    #[test]
+    fn an_address_of_one_link_names_its_interface() {
+        let addresses = |to: &str| addresses_of(to).map_err(|why| why.to_string());
+        assert_eq!(addresses("[::1]:7"), Ok(vec![scoped(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]), 0, 7)]));
+        let why = addresses("[fe80::1%none]:7").expect_err("there is no such interface");
+        assert!(why.contains("no interface none"), "{why}");
+        for own in interfaces::all().iter().filter(|i| i.scope_id != 0) {
+            for name in [own.name.clone(), own.scope_id.to_string()] {
+                assert_eq!(addresses(&format!("[{}%{name}]:7", own.ip)), Ok(vec![scoped(own.ip, own.scope_id, 7)]));
+            }
+        }
     }
 
     /// A child of which a shell does the part.

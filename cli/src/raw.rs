@@ -4,7 +4,7 @@
 use crate::Failure;
 use crate::figures::median;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ fn fail(e: std::io::Error) -> Failure {
 
 impl Raw {
     /// Listens where the other one will call, until that is `gone`. Returns the port.
-    pub fn listen(ip: IpAddr, gone: Arc<AtomicBool>) -> Result<(Raw, u16), Failure> {
-        let listener = TcpListener::bind((ip, 0)).map_err(fail)?;
+    pub fn listen(at: SocketAddr, gone: Arc<AtomicBool>) -> Result<(Raw, u16), Failure> {
+        let listener = TcpListener::bind(at).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         let port = listener.local_addr().map_err(fail)?.port();
         Ok((Raw { socket: Socket::Listening(listener), gone }, port))
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn bursts_are_answered() {
-        let (mut second, port) = Raw::listen([127, 0, 0, 1].into(), Arc::default()).expect("a port");
+        let (mut second, port) = Raw::listen(([127, 0, 0, 1], 0).into(), Arc::default()).expect("a port");
         let mut first = Raw::call(([127, 0, 0, 1], port).into()).expect("called");
         let answers = std::thread::spawn(move || second.answer(&mut [0; 70_000], 3, 4));
         assert!(first.ask(&mut [7; 70_000], 3, 4).expect("answered") > 0.0);
@@ -136,7 +136,7 @@ mod tests {
     fn who_waits_for_nobody_ends() {
         for called in [false, true] {
             let gone = Arc::new(AtomicBool::new(false));
-            let (mut waiting, port) = Raw::listen([127, 0, 0, 1].into(), gone.clone()).expect("a port");
+            let (mut waiting, port) = Raw::listen(([127, 0, 0, 1], 0).into(), gone.clone()).expect("a port");
             let silent = called.then(|| TcpStream::connect(("127.0.0.1", port)).expect("called"));
             let waits = std::thread::spawn(move || waiting.answer(&mut [0; 100], 1, 1));
             gone.store(true, Ordering::Release);

@@ -16,7 +16,7 @@
 //! ```text
 //! far <core or -> <longest> <iface or ->    as open, and lanes go by the network                     "<link or none>"
 //! raw                                       second: waits for a plain connection                     "<port>"
-//! raw <ip> <port>                           first: calls                                             "ok"
+//! raw <address>:<port>                      first: calls                                             "ok"
 //! ping <bytes> <burst> <times>              by that: second: "ready", then answers; first: "<ns>"
 //! flood <lane> <bytes> <times>              as cell, with many messages under way                    "<ns of a message>"
 //! ```
@@ -32,10 +32,12 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
 use rustmx::select::model::Memory;
 use rustmx::select::profile::Standing;
+use rustmx::sys::interfaces;
 use rustmx::sys::refusal::{self, Call};
+use rustmx::sys::tcp::scoped;
 use rustmx::{Addr, Config, mem::remote};
 use std::io::{BufRead, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -166,7 +168,7 @@ impl Worker {
                 }
                 Some("line") => self.ground.as_ref().ok_or(EARLY)?.hand_over()?,
                 Some("far") => self.far(&mut words)?,
-                Some("raw") => self.connect(words.next().zip(words.next()))?,
+                Some("raw") => self.connect(words.next())?,
                 Some("ping") => {
                     let (len, burst, times) = (number(words.next())?, number(words.next())?, number(words.next())?);
                     self.ping(first, (len, burst, times), out)?
@@ -200,22 +202,23 @@ impl Worker {
         Ok("ok".into())
     }
 
-    fn connect(&mut self, to: Option<(&str, &str)>) -> Result<String, Failure> {
-        let Some((ip, port)) = to else {
+    fn connect(&mut self, to: Option<&str>) -> Result<String, Failure> {
+        let Some(to) = to else {
             let any = self.raw_address();
             let (raw, port) = Raw::listen(any, self.remote.clone().unwrap_or_default())?;
             self.raw = Some(raw);
             return Ok(port.to_string());
         };
-        let ip: IpAddr = ip.parse().map_err(|_| format!("`{ip}` is no address"))?;
-        self.raw = Some(Raw::call((ip, number(Some(port))?).into())?);
+        self.raw = Some(Raw::call(to.parse().map_err(|_| format!("`{to}` is no address"))?)?);
         Ok("ok".into())
     }
 
     /// Where plain sockets listen: on this host only, if endpoints do.
-    fn raw_address(&self) -> IpAddr {
-        let named = self.far.as_ref().and_then(|iface| iface.as_ref()?.parse().ok());
-        named.unwrap_or(IpAddr::from([0u16; 8]))
+    fn raw_address(&self) -> SocketAddr {
+        let named: Option<IpAddr> = self.far.as_ref().and_then(|iface| iface.as_ref()?.parse().ok());
+        let Some(ip) = named else { return SocketAddr::from(([0u16; 8], 0)) };
+        let scope = interfaces::all().iter().find(|i| i.ip == ip).map_or(0, |i| i.scope_id);
+        scoped(ip, scope, 0)
     }
 
     fn ping(&mut self, first: bool, what: (usize, usize, usize), out: &mut dyn Write) -> Result<String, Failure> {
