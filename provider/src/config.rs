@@ -189,7 +189,7 @@ table! {
         connect_timeout: Kind::Millis, 10_000, 10, 3_600_000;
         /// How long closing an endpoint may wait to hand over what it accepted. Unless it is set, messages whose buffers were given back at once (FI_RUSTMX_INJECT_MAX), and which so count as sent, are waited for as long as their receivers live.
         close_timeout: Kind::Millis, 5_000, 0, 3_600_000;
-        /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share.
+        /// Whether an idle poll gives up the core: auto does when ranks outnumber the cores they share. Where it does, nobody asks the other side to help copy, for that one may not run.
         yield_when_idle: Kind::Choice(&["auto", "never", "always"]), 0, 0, 2;
         /// Whether the core pauses for a moment (the instruction PAUSE) in a poll that finds nothing: some processors run ahead of what they look at, throw that work away when it changes, and then take longer than the pause.
         pause: Kind::Bool, 0, 0, 1, granite: 1;
