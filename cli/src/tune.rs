@@ -264,10 +264,11 @@ fn measure_link(quick: bool, to: Option<&str>, config: &Config) -> Result<Measur
 fn run_link(options: &Options, place: (&Config, Option<&Path>), standing: &Standing, to: &str) -> Result<(), Failure> {
     let (config, path) = place;
     let Some(known) = standing.profile() else {
-        return Err(format!(
-            "{}; run `rustmx tune` without --to first: a profile begins with its own machine",
-            standing.says().1
-        ));
+        let helps = match standing {
+            Standing::Off => "name the profile to which the way there is to be added",
+            _ => "run `rustmx tune` without --to first: a profile begins with its own machine",
+        };
+        return Err(format!("{}; {helps}", standing.says().1));
     };
     let Measured { link, model, shown } = measure_link(options.quick, Some(to), config)?;
     let mut profile = known.clone();
@@ -308,11 +309,11 @@ fn of_memory(tuned: Tuned, memory: Memory) -> Tuned {
     Tuned { case: Case { memory, ..tuned.case }, ..tuned }
 }
 
-/// Where the profile goes; asked before anything is measured.
+/// Where the profile goes, as a path from the root, for jobs run elsewhere; asked before anything is measured.
 fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
     let sound = |path: &PathBuf| match may_replace(path) {
         Err(why) => Err(format!("{}: {why}; name another place by --output", path.display())),
-        Ok(()) => Ok(path.clone()),
+        Ok(()) => Ok(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
     };
     match (&options.output, &config.profile) {
         (Some(path), _) if path.is_dir() => Err(format!("--output {}: that is a directory; name a file in it", path.display())),
@@ -396,9 +397,8 @@ fn text(report: &Report) -> String {
 fn saved_text(saved: Option<&Path>) -> String {
     match saved {
         Some(path) if own_path().as_deref() != Some(path) => {
-            // Jobs run elsewhere.
-            let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
-            format!("Saved as {}.\nIt is used with FI_RUSTMX_PROFILE={}.\n", path.display(), named.display())
+            let path = path.display();
+            format!("Saved as {path}.\nIt is used with FI_RUSTMX_PROFILE={path}.\n")
         }
         Some(path) => format!("Saved as {}.\n", path.display()),
         None => "Nothing was saved.\n".into(),
@@ -505,7 +505,16 @@ mod tests {
     #[test]
     fn a_place_is_told_so_that_jobs_find_it_from_anywhere() {
         let named = std::env::current_dir().expect("one").join("mine.toml");
-        let said = saved_text(Some(Path::new("mine.toml")));
+        let options = Options {
+            quick: true,
+            read: false,
+            dry_run: false,
+            json: false,
+            output: Some("mine.toml".into()),
+            to: None,
+            heap: None,
+        };
+        let said = saved_text(Some(&destination(&options, &Config::default()).expect("a place")));
         assert!(said.contains(&format!("FI_RUSTMX_PROFILE={}.", named.display())), "{said}");
     }
 

@@ -102,6 +102,10 @@ fn output_that_cannot_be_written_is_told() {
     elsewhere.env("FI_RUSTMX_SHM", "no");
     let (out, _, told) = run(elsewhere);
     assert!(out.status.code() == Some(1) && told.contains("without --to first") && !told.contains("unset it"), "{told}");
+    let mut without = rustmx(&["tune", "--quick", "--to", "127.0.0.1:1", "--output", "profile.toml"]);
+    without.env("FI_RUSTMX_PROFILE", "off");
+    let (out, _, told) = run(without);
+    assert!(out.status.code() == Some(1) && told.contains("name the profile") && !told.contains("first"), "{told}");
     let pipe = format!("{}/profile.pipe", env!("CARGO_TARGET_TMPDIR"));
     let _ = std::fs::remove_file(&pipe);
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
