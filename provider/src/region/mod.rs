@@ -79,7 +79,12 @@ impl Regions {
         if !self.by_key.contains_key(&key) {
             return Err(Error::Invalid);
         }
-        self.counters.entry(key).or_default().push((counter, events));
+        let bound = self.counters.entry(key).or_default();
+        // Once more: it counts the one as well as the other, and each access once.
+        match bound.iter_mut().find(|(known, _)| *known == counter) {
+            Some((_, known)) => *known |= events,
+            None => bound.push((counter, events)),
+        }
         self.want_events();
         Ok(())
     }

@@ -219,8 +219,11 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
         let memory = region(&mut theirs, all_rights());
         b.domain.mr_register(Some(1), memory).expect("registered");
         b.domain.mr_bind_cntr(1, theirs_cntr, CntrEvents::REMOTE_READ | CntrEvents::REMOTE_WRITE).expect("bound");
+        // One is bound in two steps, and one of them twice: each access counts once.
+        b.domain.mr_bind_cntr(1, theirs_cntr, CntrEvents::REMOTE_WRITE).expect("bound");
         let of_one = [CntrEvents::REMOTE_READ, CntrEvents::REMOTE_WRITE].map(|events| {
             let cntr = b.domain.cntr_open();
+            b.domain.mr_bind_cntr(1, cntr, events).expect("bound");
             b.domain.mr_bind_cntr(1, cntr, events).expect("bound");
             cntr
         });
