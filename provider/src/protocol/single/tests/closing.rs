@@ -153,10 +153,19 @@ fn a_sender_that_is_writing() {
 fn a_helper_that_is_copying() {
     let Some((_a, mut b, _from, _to, _table)) = shared(64 << 20) else { return };
     b.copies.help_from(1);
-    b.copies.call_helper(1, &b.link);
+    let begun = std::time::Instant::now();
+    let waited = |what: &str| {
+        assert!(begun.elapsed().as_secs() < 60, "{what}");
+        std::thread::yield_now();
+    };
+    // Those of other tests may be all that there are at the moment.
+    while b.copies.help.id.is_none() {
+        waited("nobody helps");
+        b.copies.call_helper(1, &b.link);
+    }
     let claimed = |b: &Side| b.mine.word(FRONT).load(Ordering::Relaxed);
     while claimed(&b) & u64::from(MAX_CHUNKS) == 0 {
-        std::thread::yield_now();
+        waited("it claims nothing");
     }
     b.copies.share_no_more(&b.link);
     std::thread::sleep(std::time::Duration::from_millis(5));
