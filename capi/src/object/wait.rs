@@ -24,7 +24,7 @@ use crate::abi::fabric::*;
 use crate::boundary::{Answer, Errno, Object, class_of, object, reclaim, refuse, status};
 use libc::{c_int, c_void};
 use parking_lot::Mutex;
-use rustmx::{Poller, Waiter};
+use rustmx::{Error, Poller, Waiter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -332,7 +332,10 @@ unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
     let answer = unsafe { object::<Wait, _>(set) }.and_then(|w| {
         w.waiting.fetch_add(1, Ordering::AcqRel);
         let answer = w.sleep(&Deadline::after(timeout));
-        if w.waiting.fetch_sub(1, Ordering::AcqRel) > 1 {
+        let others = w.waiting.fetch_sub(1, Ordering::AcqRel) > 1;
+        // Of those who poll the set's descriptor nobody knows. In a forked child nobody waits: all that it could wake is its parent's.
+        let polled = answer.is_ok() && matches!(w.kind, FI_WAIT_FD | FI_WAIT_POLLFD);
+        if (others || polled) && answer != Err(Error::Forked.into()) {
             w.members.wake_others();
         }
         answer

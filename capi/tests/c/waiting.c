@@ -265,7 +265,14 @@ static void sets(int rank, int sock)
 	uint32_t kind;
 	EXPECT(sizeof event, fi_eq_write(eq, FI_NOTIFY, &event, sizeof event, 0));
 	EXPECT(0, fi_wait(w, -1));
+	/* Another thread may be polling at this moment, which is to see it, too. */
+	struct pollfd p = { .events = POLLIN };
+	EXPECT(0, fi_control(&w->fid, FI_GETWAIT, &p.fd));
+	EXPECT(1, poll(&p, 1, 0));
 	EXPECT(sizeof event, fi_eq_read(eq, &kind, &event, sizeof event, 0));
+	struct fid *fids[1] = { &w->fid };
+	EXPECT(0, fi_trywait(n.fabric, fids, 1));
+	EXPECT(0, poll(&p, 1, 0));
 
 	struct fi_poll_attr pa = { 0 };
 	struct fid_poll *set;
