@@ -101,16 +101,17 @@ pub(crate) unsafe fn key_of(key: *const u8, size: usize) -> Secret {
     Secret::new(unsafe { core::slice::from_raw_parts(key, size) })
 }
 
-/// Whether an endpoint of these capabilities sends or reaches for memory of peers, and whether it receives (fi_getinfo(3)).
-/// Without any: both.
-pub(crate) fn directions(caps: u64) -> (bool, bool) {
+/// Whether an endpoint of these capabilities sends, whether it reaches for memory of peers, and whether it receives (fi_getinfo(3)).
+/// Without any: all of these.
+pub(crate) fn directions(caps: u64) -> [bool; 3] {
     let messages = caps & (FI_MSG | FI_TAGGED) != 0;
     let memory = caps & (FI_RMA | FI_ATOMIC) != 0;
     // Where none is named all are meant.
     let goes = |all: u64, these: u64| caps & all == 0 || caps & these != 0;
-    let sends = messages && goes(MESSAGE_DIRECTIONS, FI_SEND) || memory && goes(MEMORY_DIRECTIONS, FI_READ | FI_WRITE);
+    let sends = messages && goes(MESSAGE_DIRECTIONS, FI_SEND);
+    let reaches = memory && goes(MEMORY_DIRECTIONS, FI_READ | FI_WRITE);
     let receives = messages && goes(MESSAGE_DIRECTIONS, FI_RECV);
-    if messages || memory { (sends, receives) } else { (true, true) }
+    if messages || memory { [sends, reaches, receives] } else { [true; 3] }
 }
 
 /// What a call of `fi_getinfo` asks for, besides the hints.

@@ -172,6 +172,7 @@ impl Node {
             source: false,
             directed_recv: true,
             sends: true,
+            reaches: true,
             receives: true,
             msg: true,
             tagged: true,

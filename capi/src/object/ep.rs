@@ -103,14 +103,16 @@ impl Ep {
         }
         let (tx_flags, rx_flags) = (tx.map_or(0, |t| t.op_flags), rx.map_or(0, |r| r.op_flags));
         let inject_max = tx.map_or(inject_max(&crate::entry::start().config), |t| t.inject_size).clamp(INLINE_MAX, INJECT_MAX);
-        let directions = info::directions(i.caps);
+        let [sends, reaches, receives] = info::directions(i.caps);
+        let directions = (sends || reaches, receives);
         let wanted = EpAttr {
             tx_flags: OpFlags::from_bits_retain(tx_flags),
             rx_flags: OpFlags::from_bits_retain(rx_flags),
             source: i.caps & FI_SOURCE != 0,
             directed_recv: i.caps & FI_DIRECTED_RECV != 0,
-            sends: directions.0,
-            receives: directions.1,
+            sends,
+            reaches,
+            receives,
             msg: i.caps & FI_MSG != 0,
             tagged: i.caps & FI_TAGGED != 0,
             // SAFETY: as the caller promises.

@@ -43,17 +43,29 @@ static void missing(void)
 		EXPECT(0, fi_enable(ep));
 		EXPECT(0, fi_close(&ep->fid));
 	}
-	/* A counter does, too. */
-	struct fi_cntr_attr a = { 0 };
-	struct fid_cntr *c;
-	struct fid_ep *ep = open_for(&n, FI_RMA | FI_READ);
-	EXPECT(0, fi_cntr_open(n.domain, &a, &c, NULL));
-	EXPECT(0, fi_ep_bind(ep, &n.av->fid, 0));
-	EXPECT(-FI_ENOCQ, fi_enable(ep));
-	EXPECT(0, fi_ep_bind(ep, &c->fid, FI_READ));
-	EXPECT(0, fi_enable(ep));
-	EXPECT(0, fi_close(&ep->fid));
-	EXPECT(0, fi_close(&c->fid));
+	/* A counter does, too; of who sends it must count sends. */
+	static const struct {
+		uint64_t caps, counted;
+		int enabled;
+	} counting[] = {
+		{ FI_RMA | FI_READ, FI_READ, 0 },
+		{ FI_MSG | FI_RECV | FI_RMA | FI_WRITE, FI_RECV | FI_WRITE, 0 },
+		{ FI_MSG | FI_RECV | FI_RMA | FI_WRITE, FI_WRITE, -FI_ENOCQ },
+		{ FI_MSG | FI_SEND | FI_RMA | FI_WRITE, FI_WRITE, -FI_ENOCQ },
+		{ FI_MSG | FI_SEND | FI_RMA | FI_WRITE, FI_SEND, 0 },
+	};
+	for (size_t i = 0; i < sizeof counting / sizeof *counting; i++) {
+		struct fi_cntr_attr a = { 0 };
+		struct fid_cntr *c;
+		struct fid_ep *ep = open_for(&n, counting[i].caps);
+		EXPECT(0, fi_cntr_open(n.domain, &a, &c, NULL));
+		EXPECT(0, fi_ep_bind(ep, &n.av->fid, 0));
+		EXPECT(-FI_ENOCQ, fi_enable(ep));
+		EXPECT(0, fi_ep_bind(ep, &c->fid, counting[i].counted));
+		EXPECT(counting[i].enabled, fi_enable(ep));
+		EXPECT(0, fi_close(&ep->fid));
+		EXPECT(0, fi_close(&c->fid));
+	}
 	close_net(&n);
 }
 

@@ -103,8 +103,10 @@ pub struct EpAttr {
     pub source: bool,
     /// Receives may name a source (FI_DIRECTED_RECV); else it is ignored.
     pub directed_recv: bool,
-    /// It sends, or reaches for memory of peers: something must report that.
+    /// It sends messages: something must report that.
     pub sends: bool,
+    /// It reaches for memory of peers: something must report that.
+    pub reaches: bool,
     /// It receives: something must report that.
     pub receives: bool,
     /// Untagged messages are used.
@@ -314,9 +316,9 @@ impl Endpoint {
         if self.name.is_some() {
             return Ok(());
         }
-        let (sends, receives) = self.directions();
+        let (starts, receives) = self.directions();
         // Receives of a shared context are reported here, too.
-        if self.attr.sends && !sends || (self.attr.receives || self.member.is_some()) && !receives {
+        if (self.attr.sends || self.attr.reaches) && !starts || (self.attr.receives || self.member.is_some()) && !receives {
             return Err(Error::NoQueue);
         }
         if self.av.is_none() {
@@ -364,9 +366,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether something reports what it sends, and what it receives.
+    /// Whether something reports what it starts, and what it receives.
     pub(crate) fn directions(&self) -> (bool, bool) {
-        self.report.directions(self.attr.msg || self.attr.tagged)
+        self.report.directions(self.attr.sends)
     }
 
     /// Whether a counter of it counts what peers do to our memory.

@@ -162,7 +162,7 @@ impl Reporter {
         (self.tx.into_iter().chain(rx).map(|b| b.cq), self.cntrs.iter().map(|c| c.0))
     }
 
-    /// Whether what goes out, and what comes in, has a queue or a counter; without `messages`, only memory of peers is reached.
+    /// Whether what goes out, and what comes in, has a queue or a counter; of what does not send `messages`, one of what it does to memory of peers will do.
     pub fn directions(&self, messages: bool) -> (bool, bool) {
         let counted = |e| self.cntrs.iter().any(|c| c.1.intersects(e));
         let outward = if messages { CntrEvents::SEND } else { CntrEvents::SEND | CntrEvents::READ | CntrEvents::WRITE };

@@ -58,6 +58,7 @@ pub fn attr() -> EpAttr {
         source: true,
         directed_recv: true,
         sends: true,
+        reaches: true,
         receives: true,
         msg: true,
         tagged: true,

@@ -74,6 +74,7 @@ fn attr() -> EpAttr {
         source: true,
         directed_recv: true,
         sends: true,
+        reaches: true,
         receives: true,
         msg: true,
         tagged: true,
