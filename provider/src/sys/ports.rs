@@ -101,6 +101,17 @@ mod tests {
         Ports { own: None, others: range.clone() }
     }
 
+    /// A port that calls can leave from, of the kernel's choice if it is 0. It is given to nobody else while what is returned is there, which does not listen: a listener that was
+    /// closed lives on for a moment in a child that another test makes just then.
+    fn free(port: u16) -> Option<(OwnedFd, u16)> {
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        let fd = socket(&at).expect("socket");
+        sockopt::set_socket_reuseaddr(&fd, true).expect("option");
+        rustix::net::bind(&fd, &at).ok()?;
+        let port = own_address(&fd).expect("name").port();
+        Some((fd, port))
+    }
+
     fn settled(fd: &OwnedFd) -> Result<(), Errno> {
         while !connected(fd)? {}
         Ok(())
@@ -167,7 +178,7 @@ mod tests {
     fn of_a_range_those_are_tried_where_nobody_listens() {
         let (_own, at) = listener();
         let (_other, there) = listener();
-        let free = { listener().1.port() };
+        let (_kept, free) = free(0).expect("a port");
         // Not shared, so not to be had.
         let ports = Ports { own: Some(at.port()), others: free..=free };
         let call = connect(there, Some(&ports), 7).expect("call");
@@ -188,11 +199,10 @@ mod tests {
     /// A port on which another program listens is passed over.
     #[test]
     fn ports_that_are_taken_are_passed_over() {
-        let listens = |port| std::net::TcpListener::bind(("0.0.0.0", port)).ok();
-        // The second one is free, for a moment at least.
-        let (_taken, range) = (20_000..30_000)
+        let listens = |port| listen(([0; 4], port).into()).ok();
+        let (_taken, _kept, range) = (20_000..30_000)
             .step_by(2)
-            .find_map(|port| listens(port).zip(listens(port + 1)).map(|(taken, _)| (taken, port..=port + 1)))
+            .find_map(|port| Some((listens(port)?, free(port + 1)?, port..=port + 1)))
             .expect("two free ports");
         for start in [0, 1] {
             let listener = listen(([127, 0, 0, 1], 0).into()).expect("listen");
