@@ -3,6 +3,7 @@
 // UNSAFETY: maps and unmaps memory that only the test knows.
 
 use super::*;
+use crate::mem::apart;
 use core::ptr::null_mut;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -17,9 +18,10 @@ fn memfd(seals: SealFlags) -> OwnedFd {
     fd
 }
 
+/// Where nobody else maps anything into what is unmapped: it would be unmapped with the rest.
 fn map(fd: &OwnedFd, flags: MapFlags) -> usize {
     // SAFETY: a fresh mapping.
-    unsafe { rustix::mm::mmap(null_mut(), LEN, RW, flags, fd, 0) }.expect("map") as usize
+    unsafe { rustix::mm::mmap(apart::room(LEN), LEN, RW, flags | MapFlags::FIXED_NOREPLACE, fd, 0) }.expect("map") as usize
 }
 
 fn unmap(at: usize, len: usize) {

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "does to memory what a program may do to its own")]
 
 use super::*;
+use crate::mem::apart;
 use crate::sys::{fork, tcp};
 use core::ptr::null_mut;
 use rustix::fd::OwnedFd;
@@ -42,7 +43,10 @@ fn map(at: usize, pages: usize, flags: MapFlags) -> usize {
 
 impl Space {
     fn new() -> Space {
-        Space(map(0, PAGES, MapFlags::PRIVATE))
+        // Where nobody else maps anything into what is unmapped, also for a moment.
+        let (at, flags) = (apart::room(PAGES * PAGE), MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
+        // SAFETY: fresh memory.
+        Space(unsafe { rustix::mm::mmap_anonymous(at, PAGES * PAGE, RW, flags) }.expect("map") as usize)
     }
 
     fn at(&self, page: usize) -> usize {

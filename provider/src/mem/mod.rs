@@ -3,6 +3,8 @@
 
 #[cfg(not(loom))]
 pub mod aliased;
+#[cfg(all(test, not(loom)))]
+pub mod apart;
 pub mod atomic;
 #[cfg(not(loom))]
 pub mod engine;

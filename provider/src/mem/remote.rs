@@ -468,10 +468,10 @@ mod tests {
         // SAFETY: a fresh mapping, of which the second page is given back; nobody else knows it.
         let edge = unsafe {
             let p = rustix::mm::mmap_anonymous(
-                core::ptr::null_mut(),
+                crate::mem::apart::room(2 * page),
                 2 * page,
                 rustix::mm::ProtFlags::READ,
-                rustix::mm::MapFlags::PRIVATE,
+                rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::FIXED_NOREPLACE,
             );
             let p = p.expect("two pages");
             rustix::mm::munmap(p.byte_add(page), page).expect("given back");

@@ -158,6 +158,7 @@ fn last() -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::apart;
     use crate::mem::user::of_slice;
     use crate::sys::tcp;
     use std::io::Read;
@@ -240,10 +241,10 @@ mod tests {
         // SAFETY: fresh memory, of which nothing but the first half is used once the second one is unmapped.
         let bytes = unsafe {
             let at = rustix::mm::mmap_anonymous(
-                core::ptr::null_mut(),
+                apart::room(2 * HALF),
                 2 * HALF,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
+                MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE,
             );
             let at = at.expect("map");
             rustix::mm::munmap(at.byte_add(HALF), HALF).expect("unmap");

@@ -1,6 +1,7 @@
 //! What this kernel does: facts that sending out of registered buffers rests on.
 
 use super::*;
+use crate::mem::apart;
 use crate::sys::tcp;
 use core::ptr::null_mut;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -17,8 +18,9 @@ fn sockets() -> [OwnedFd; 2] {
 
 /// Fresh memory, as the application's.
 fn map(len: usize, may: ProtFlags) -> UserSeg {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
     // SAFETY: a fresh mapping.
-    let at = unsafe { rustix::mm::mmap_anonymous(null_mut(), len, may, MapFlags::PRIVATE) }.expect("map");
+    let at = unsafe { rustix::mm::mmap_anonymous(apart::room(len), len, may, flags) }.expect("map");
     // SAFETY: it stays mapped until the test ends, but where a test unmaps it in order to see what the kernel has kept.
     unsafe { UserSeg::new(at.cast(), len) }
 }

@@ -186,18 +186,23 @@ fn refused(e: Errno, old: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mem::apart;
     use core::ptr::null_mut;
     use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
     const LEN: usize = 64 << 10;
     const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-    /// A mapping of a sealed memfd, somewhere; never unmapped but by the test.
+    /// A mapping of a sealed memfd that must move to grow; never unmapped but by the test, and then nothing is there.
     #[expect(unsafe_code)]
     fn shared() -> usize {
         let (fd, _) = crate::sys::memfd::create("userfault", LEN, false).expect("memfd");
-        // SAFETY: a fresh mapping.
-        unsafe { rustix::mm::mmap(null_mut(), LEN, RW, MapFlags::SHARED, &fd, 0) }.expect("map") as usize
+        let (at, reserved) = (apart::room(2 * LEN), MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE);
+        // SAFETY: fresh memory, of which the first half becomes a mapping of the file.
+        unsafe {
+            rustix::mm::mmap_anonymous(at, 2 * LEN, ProtFlags::empty(), reserved).expect("room");
+            rustix::mm::mmap(at, LEN, RW, MapFlags::SHARED | MapFlags::FIXED, &fd, 0).expect("map") as usize
+        }
     }
 
     /// Does something to the mapping in another thread, and tells what was seen: whether it was settled before, while the

@@ -277,14 +277,6 @@ fn the_last_word_of_who_goes_counts() {
 fn what_has_no_pages_is_no_message() {
     let [a, _b] = sockets();
     let (mut outgoing, stream) = lender(a, network::ZeroCopy::Pages);
-    let (may, private) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
-    #[expect(unsafe_code, reason = "memory that is not there")]
-    // SAFETY: fresh memory, which nobody looks at.
-    let room = unsafe {
-        let room = rustix::mm::mmap_anonymous(std::ptr::null_mut(), MIB, may, private).expect("map");
-        rustix::mm::munmap(room, MIB).expect("unmap");
-        room
-    };
-    post(&mut outgoing, 3, room.cast(), MIB);
+    post(&mut outgoing, 3, crate::mem::apart::room(MIB).cast(), MIB);
     assert_eq!(outgoing.flush(&stream, false), Err(Errno::FAULT));
 }
