@@ -302,6 +302,11 @@ fn less_may_be_locked_than_a_buffer_is_long() {
 /// More buffers than there is room for: the oldest go, and all slots are found again.
 #[test]
 fn room_is_limited() {
+    // Alone: what other tests unmap puts everybody in doubt.
+    fork::alone("cache::registered::tests::room_is_limited", buffers);
+}
+
+fn buffers() {
     let Ok(table) = Uring::open(SLOTS) else { return };
     let mut held = Registered::new(Oversight::Monitored);
     if held.refusal().is_some() {
