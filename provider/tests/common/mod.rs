@@ -5,6 +5,7 @@
 
 pub mod process;
 
+use rustix::fd::OwnedFd;
 use rustmx::config::PARAMS;
 use rustmx::config::network::Iface;
 use rustmx::sys::clock::Clock;
@@ -13,6 +14,7 @@ use rustmx::{
     LogSink, LogSubsystem, Name, OpFlags, RecvArgs, SendArgs, Service, UserCtx, UserSeg,
 };
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -87,19 +89,21 @@ pub fn fresh_port() -> u16 {
     loop {
         let port = (1025 + next.fetch_add(1, Ordering::Relaxed) % (32_768 - 1025)) as u16;
         // On this host a port is but a name; by network somebody may have it.
-        if !by_network_only() || nobody_listens_at(port) {
+        if !by_network_only() || take(([127, 0, 0, 1], port).into()).is_some() {
             return port;
         }
     }
 }
 
-/// A socket that only is at the port tells as much as one that listens there, and is in nobody's way while it is closed: that takes a moment longer if another
-/// thread is just looking at this process's descriptors (/proc/self/fd).
-fn nobody_listens_at(port: u16) -> bool {
-    use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
-    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+/// A socket at a place where nobody listens; `None`: somebody does. As long as it is there, the kernel gives the port of that address to nobody who does not ask for it. It is in
+/// nobody's way who wants to listen there, now or when it is closed: that takes a moment longer if another thread just starts a process, or is looking at this one's descriptors
+/// (/proc/self/fd), and one that listened would be heard of until then.
+pub fn take(at: SocketAddr) -> Option<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("socket");
     sockopt::set_socket_reuseaddr(&fd, true).expect("reuse");
-    bind(&fd, &std::net::SocketAddr::from(([127, 0, 0, 1], port))).is_ok()
+    bind(&fd, &at).is_ok().then_some(fd)
 }
 
 /// A segment over `buf`. Every test keeps its buffers until the operations on them have ended.

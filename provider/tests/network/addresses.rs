@@ -1,9 +1,9 @@
 //! An endpoint with several addresses, of which some are nobody's, somebody else's, or behind a wall.
 
 use crate::common::process::{command, role};
-use crate::common::{Deadline, Event, Msg, Node, Want, attr, pattern, watchdog};
+use crate::common::{Deadline, Event, Msg, Node, Want, attr, pattern, take, watchdog};
 use crate::scene::{Lines, network, open};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::fd::OwnedFd;
 use rustmx::config::network::Iface;
 use rustmx::log::{LogLevel, LogSink, LogSubsystem};
 use rustmx::sys::clock::Clock;
@@ -21,14 +21,21 @@ fn ip(last: u8) -> IpAddr {
 }
 
 /// A peer that listens at 127.0.0.1 only; whoever calls it; and what the caller warns of. At 127.0.0.2 and 127.0.0.3 the peer's port is
-/// nobody's: the kernel gives ports out for each address by itself, also to other tests.
-fn pair() -> (Node, Node, Arc<Lines>) {
+/// nobody's while the last is there.
+fn pair() -> (Node, Node, Arc<Lines>, Vec<OwnedFd>) {
     let (a, lines) = open(network());
+    let (b, kept) = nobody_else_at(&[2, 3]);
+    (a, b, lines, kept)
+}
+
+/// An endpoint whose port is nobody's at these addresses, and what keeps it: the kernel gives ports out for each address by itself, also to other tests, which may also
+/// listen at all addresses.
+fn nobody_else_at(last: &[u8]) -> (Node, Vec<OwnedFd>) {
     let until = Deadline::new(20);
     loop {
         let b = Node::with(network(), attr());
-        if [2, 3].iter().all(|last| TcpListener::bind((ip(*last), b.name().port())).is_ok()) {
-            return (a, b, lines);
+        if let Some(kept) = last.iter().map(|last| take((ip(*last), b.name().port()).into())).collect() {
+            return (b, kept);
         }
         until.check(|| "somebody has each port".into());
     }
@@ -75,7 +82,7 @@ fn all_arrive(a: &mut Node, to: Addr, b: &mut Node) {
 #[test]
 fn addresses_where_nobody_listens() {
     let _dog = watchdog("nobody", 60);
-    let (mut a, mut b, _) = pair();
+    let (mut a, mut b, _, _kept) = pair();
     let (to, _) = knows_at(&a, &b, &[2, 3, 1]);
     all_arrive(&mut a, to, &mut b);
 }
@@ -85,7 +92,7 @@ fn addresses_where_nobody_listens() {
 fn addresses_that_are_somebody_elses() {
     let _dog = watchdog("somebody", 100);
     for round in 0..8 {
-        let (mut a, mut b, _) = pair();
+        let (mut a, mut b, _, _kept) = pair();
         let port = b.name().port();
         // Another rustmx, and a service of another kind, which both answer before the peer does.
         let service = Service { ip: ip(2), scope_id: 0, port };
@@ -120,13 +127,7 @@ struct Wall(#[expect(dead_code, reason = "kept open")] (rustix::fd::OwnedFd, Vec
 
 impl Wall {
     fn at(at: SocketAddr) -> Wall {
-        Wall::if_free(at).expect("bind")
-    }
-
-    /// `None`: somebody else listens there.
-    fn if_free(at: SocketAddr) -> Option<Wall> {
-        let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
-        rustix::net::bind(&listener, &at).ok()?;
+        let listener = take(at).expect("nobody listens");
         rustix::net::listen(&listener, 0).expect("listen");
         // Who calls before the kernel has queued the first one is answered, too.
         let mut callers = Vec::new();
@@ -134,14 +135,14 @@ impl Wall {
             callers.push(caller);
             assert!(callers.len() < 20, "it is to be silent");
         }
-        Some(Wall((listener, callers)))
+        Wall((listener, callers))
     }
 }
 
 #[test]
 fn an_address_that_is_silent_holds_nobody_up() {
     let _dog = watchdog("silent", 60);
-    let (mut a, mut b, lines) = pair();
+    let (mut a, mut b, lines, _kept) = pair();
     let _walls = [2, 3].map(|last| Wall::at(SocketAddr::new(ip(last), b.name().port())));
     let (to, _) = knows_at(&a, &b, &[2, 3, 1]);
     let begun = Instant::now();
@@ -155,7 +156,7 @@ fn an_address_that_is_silent_holds_nobody_up() {
 fn who_is_nowhere_is_told_with_all_that_was_tried() {
     let _dog = watchdog("nowhere", 60);
     let (mut a, lines) = open(Config { connect_timeout: 1500, ..network() });
-    let b = Node::with(network(), attr());
+    let (b, _kept) = nobody_else_at(&[2, 3]);
     let port = b.name().port();
     let _wall = Wall::at(SocketAddr::new(ip(3), port));
     let (to, name) = knows_at(&a, &b, &[2, 3]);
@@ -178,7 +179,7 @@ fn who_is_nowhere_is_told_with_all_that_was_tried() {
         assert!(said.contains(&what), "{said}");
     }
     // Nobody at all: at once.
-    let b = Node::with(network(), attr());
+    let (b, _kept) = nobody_else_at(&[2, 4, 5]);
     let port = b.name().port();
     let (to, _) = knows_at(&a, &b, &[2, 4, 5]);
     assert_eq!(a.send(Msg::new(to, 1), &mut [1; 8]).err().unwrap_or(Error::Refused), Error::Refused);
@@ -211,20 +212,14 @@ fn who_is_nowhere_is_told_once_of_each_host() {
         for _ in 0..2 {
             let domain = Domain::with_clock(Arc::new(config.clone()), log.clone(), Clock::machine());
             let mut a = Node::enabled(domain, attr());
-            let (mut failed, mut walls) = (0, Vec::new());
+            let (mut failed, mut walls, mut nobody) = (0, Vec::new(), Vec::new());
             for last in 2..22 {
                 // Four peers on each host; nobody answers on the first one, nobody listens on the others.
-                let mut b = Node::with(network(), attr());
                 let host = 2 + last % 5;
+                let (b, kept) = nobody_else_at(&[host]);
+                nobody.extend(kept);
                 if host == 2 {
-                    let there = |b: &Node| Wall::if_free(SocketAddr::new(ip(host), b.name().port()));
-                    // Endpoints of other tests may listen at this port of all addresses.
-                    let mut wall = there(&b);
-                    while wall.is_none() {
-                        b = Node::with(network(), attr());
-                        wall = there(&b);
-                    }
-                    walls.extend(wall);
+                    walls.push(Wall::at(SocketAddr::new(ip(host), b.name().port())));
                 }
                 let (to, _) = knows_at(&a, &b, &[host]);
                 failed += usize::from(a.send(Msg::new(to, 1), &mut [1; 8]).is_err());

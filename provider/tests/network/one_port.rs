@@ -1,6 +1,6 @@
 //! Endpoints of a process have one port: calls find their endpoint, whoever looks, sleeps, computes or closes.
 
-use crate::common::{Deadline, Msg, Node, Want, at_port, attr, fresh_port, pattern, watchdog};
+use crate::common::{Deadline, Msg, Node, Want, at_port, attr, pattern, watchdog};
 use crate::places::{exchange, free_ports};
 use crate::scene::{Lines, Scene, connections, is_hung_up, network, place};
 use rustmx::config::network::Secret;
@@ -104,7 +104,8 @@ fn each_calls_each() {
 #[test]
 fn a_service_and_another_key_have_ports_of_their_own() {
     let _dog = watchdog("service", 60);
-    let (config, port) = (network(), fresh_port());
+    let config = network();
+    let port = *free_ports(1).ports().expect("a range").start();
     let mut nodes = together(&config, 2);
     let mut service = Node::with(config.clone(), at_port(port));
     let key = |text: &str| Secret::new(text.as_bytes());
