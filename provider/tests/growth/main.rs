@@ -4,7 +4,7 @@
 mod common;
 mod sim;
 
-use common::watchdog;
+use common::{process, watchdog};
 use rustmx::Config;
 use sim::fabric::{CLOUD, ETHERNET, Terms};
 use sim::job::Job;
@@ -84,6 +84,11 @@ fn strangers_one_at_a_time() {
 /// What one peer costs in memory where little is said to it: less than is told in `docs/scaling.md`.
 #[test]
 fn a_peer_takes_little_memory() {
+    // Alone: what other tests have is resident, too.
+    process::alone("a_peer_takes_little_memory", memory_of_peers);
+}
+
+fn memory_of_peers() {
     let _dog = watchdog("memory", 60);
     let resident = || {
         let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
