@@ -2,6 +2,8 @@
 
 mod support;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
@@ -100,6 +102,16 @@ fn the_log_speaks_through_libfabric() {
     assert!(shown.contains("not offered: a capability"), "{shown}");
 }
 
+/// A port that is given to nobody else while what is returned is there, which does not listen: a listener that was closed lives on for a moment in a child that
+/// another test starts just then.
+fn free_port() -> (OwnedFd, u16) {
+    let fd = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("socket");
+    sockopt::set_socket_reuseaddr(&fd, true).expect("option");
+    bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let at: SocketAddr = getsockname(&fd).expect("its name").try_into().expect("an address");
+    (fd, at.port())
+}
+
 #[test]
 fn pingpong_in_both_modes() {
     for mode in ["msg", "tagged"] {
@@ -108,8 +120,8 @@ fn pingpong_in_both_modes() {
             c.args(["-p", "rustmx", "-e", "rdm", "-m", mode, "-c", "-S", "all", "-I", "20", port_option, &port.to_string()]);
             c
         };
-        // The control connection's port: free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        // The control connection's port.
+        let (_kept, port) = free_port();
         let server = support::start(&mut pingpong("-B", port));
         // The client does not retry: it may call only once somebody listens (a probing connection would be taken for it).
         let listening = format!(":{port:04X} 00000000:0000 0A");

@@ -1,6 +1,7 @@
 /* What the C clients share: two processes that know each other's names, waiting with a time limit, checks that say where. */
 #pragma once
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -279,6 +280,21 @@ static inline void check_fill(const void *buf, size_t len, unsigned seed)
 	for (size_t i = 0; i < len; i++)
 		if (b[i] != (uint8_t)(seed * 31 + i * 7 + (i >> 8)))
 			FAIL("byte %zu of %zu is wrong", i, len);
+}
+
+/* A port that nobody uses now, below those that the kernel gives by itself. */
+static inline int free_port(void)
+{
+	for (int i = 0; i < 20000; i++) {
+		int port = 10000 + (getpid() + i) % 20000, sock = socket(AF_INET, SOCK_STREAM, 0);
+		struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+		CHECK(sock >= 0);
+		int free = !bind(sock, (struct sockaddr *)&at, sizeof at);
+		close(sock);
+		if (free)
+			return port;
+	}
+	FAIL("no port is free");
 }
 
 /* Runs `side` in two processes, which are joined by a socket; the parent is rank 0. Neither has opened anything before. */

@@ -3,25 +3,9 @@
 #define _GNU_SOURCE /* _Fork(3) */
 #include "client.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 
 #define COUNT 4
-
-/* A port that nobody uses now, below those that the kernel gives by itself. */
-static int free_port(void)
-{
-	for (int i = 0; i < 20000; i++) {
-		int port = 10000 + (getpid() + i) % 20000, sock = socket(AF_INET, SOCK_STREAM, 0);
-		struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
-		CHECK(sock >= 0);
-		int free = !bind(sock, (struct sockaddr *)&at, sizeof at);
-		close(sock);
-		if (free)
-			return port;
-	}
-	FAIL("no port is free");
-}
 
 static int port_of(const struct net *n)
 {

@@ -181,7 +181,7 @@ static void services(int rank, int sock)
 	memset(&n, 0, sizeof n);
 	h->caps = FI_MSG | FI_TAGGED;
 	h->fabric_attr->prov_name = strdup("rustmx");
-	int number = 20000 + getpid() % 30000;
+	int number = rank ? 0 : free_port();
 	if (rank == 0)
 		tell(sock, &number, sizeof number);
 	else
