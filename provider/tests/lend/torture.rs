@@ -11,6 +11,7 @@ use rustmx::cache::Oversight;
 use rustmx::{Config, Name, OpFlags};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const PAGES: usize = 64;
 /// A page of memory is always that page of some file, this many pages further for each turn: no byte is at two places.
@@ -199,6 +200,7 @@ fn send(run: &Run, to: &str) {
     process::follow_parent();
     let mut side = Side::new(node(config(run.lend), oversight(&run.sender)), run.seed, run.only);
     let to = side.node.av.insert(&Name::from_bytes(&unhex(to)).expect("name"));
+    process::say(&side.node.name().to_string());
     for round in 0..run.rounds {
         if side.rng.one_in(3) {
             side.change();
@@ -206,6 +208,10 @@ fn send(run: &Run, to: &str) {
         let n = length(round);
         side.with_buffer(n, |side, buffer| {
             buffer.copy_from_slice(&pattern(n, round));
+            if run.receiver == "blind" {
+                // What the sender writes can be wrong there: it does for a receive that waits, which invites it. Else that is up to the scheduler.
+                std::thread::sleep(Duration::from_micros(500));
+            }
             let message = Msg::new(to, round as u64).with(OpFlags::DELIVERY_COMPLETE);
             side.node.sendv(message, &[seg(buffer)], true).expect("send");
             side.wait(round).expect("sent");
@@ -228,6 +234,7 @@ struct Outcome {
 fn receive(run: &Run, mut sender: impl FnMut(&str) -> Copy) {
     let mut side = Side::new(node(config(run.lend), oversight(&run.receiver)), run.seed + 1, run.only);
     let mut sender = sender(&hex(&side.node.name().to_bytes()));
+    let from = side.node.av.insert(&sender.hear().parse::<Name>().expect("name"));
     let (rounds, mut wrong) = (run.rounds, 0);
     for round in 0..rounds {
         if side.rng.one_in(3) {
@@ -240,7 +247,7 @@ fn receive(run: &Run, mut sender: impl FnMut(&str) -> Copy) {
         let n = length(round);
         side.with_buffer(n, |side, buffer| {
             buffer.fill(0xee);
-            side.node.recvv(Want::tag(round as u64), &[seg(buffer)], true).expect("recv");
+            side.node.recvv(Want::tag(round as u64).from(from), &[seg(buffer)], true).expect("recv");
             let c = side.wait(round).expect("received");
             assert_eq!(c.len, n);
             wrong += usize::from(*buffer != pattern(n, round)[..]);
