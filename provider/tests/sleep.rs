@@ -52,16 +52,18 @@ fn wait(node: &mut Node, waiter: &Waiter, until: Instant, slept: &mut Slept) -> 
 #[track_caller]
 fn wait_for(node: &mut Node, waiter: &Waiter, slept: &mut Slept) -> Vec<Event> {
     let start = Instant::now();
-    let got = wait(node, waiter, start + Duration::from_secs(10), slept);
+    let got = wait(node, waiter, start + LONG, slept);
     // A last look at the end would find what was slept through.
-    assert!(!got.is_empty() && start.elapsed() < Duration::from_secs(9), "slept through it");
+    assert!(!got.is_empty() && start.elapsed() < LONG - Duration::from_secs(5), "slept through it");
     got
 }
 
-/// Sleeps, and something must end that. Who is woken on a busy machine may have to wait for a core: the time between is long.
+/// Nobody sleeps so long who is woken, though he may have to wait for a core on a busy machine.
+const LONG: Duration = Duration::from_secs(40);
+
+/// Sleeps, and something must end that.
 #[track_caller]
 fn is_woken(waiter: &Waiter) {
-    const LONG: Duration = Duration::from_secs(40);
     let start = Instant::now();
     waiter.sleep(Some(LONG));
     assert!(start.elapsed() < LONG - Duration::from_secs(5), "slept through it");
