@@ -301,15 +301,11 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
             "{turned} messages went another way than was asked for, so figures of eager, alone, shared or mapped are mixed; a profile is made without them"
         ));
     }
-    let cell = |kind, way, size, rounds_ns: Vec<f64>, turned| {
-        let (median_ns, spread) = (median(&rounds_ns), spread(&rounds_ns));
-        Cell { kind, way, size, median_ns, spread, rounds_ns, turned }
-    };
     let named = |t: &Task| t.lane.map_or(LIMIT, Lane::name);
     let all = tasks.iter().zip(times.took.into_iter().zip(times.turned));
-    let all = all.map(|(t, (took, turned))| cell(Some(t.kind), named(t), t.size, took, turned));
+    let all = all.map(|(t, (took, turned))| Cell { turned, ..Cell::of(Some(t.kind), named(t), t.size, took) });
     let (limits, cells) = all.partition(|c: &Cell| c.way == LIMIT);
-    let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| cell(None, "memcpy", *size, took, 0)).collect();
+    let memcpy = asked.sizes.iter().zip(times.copied).map(|(size, took)| Cell::of(None, "memcpy", *size, took)).collect();
     let mut results = Results::of(machine(cores, config), times.empty_ns.len(), cells, limits);
     (results.handover_ns, results.empty_ns) = (times.handover_ns, times.empty_ns);
     (results.missing, results.kernel_copies, results.memcpy) = (missing, copies, memcpy);

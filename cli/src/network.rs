@@ -210,8 +210,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     for ((task, size), rounds_ns) in tasks.iter().zip(took) {
         let cell = |way, state| {
             let kind = Some(Kind { memory: Memory::Private, state });
-            let (median_ns, spread) = (median(&rounds_ns), spread(&rounds_ns));
-            Cell { kind, way, size: *size, median_ns, spread, rounds_ns: rounds_ns.clone(), turned: 0 }
+            Cell::of(kind, way, *size, rounds_ns.clone())
         };
         match task {
             Task::Message(lane, state) => cells.push(cell(lane.name(), *state)),

@@ -156,7 +156,8 @@ fn conclusions(out: &mut String, results: &Results, kind: Kind) {
             c.from_here, c.below, c.agree, c.rounds
         );
     }
-    let _ = writeln!(out, "  Regret against the best way for each size:");
+    let by = if results.regret_by_halves { ", in each half of the rounds by what the other half says" } else { "" };
+    let _ = writeln!(out, "  Regret against the best way for each size{by}:");
     for r in results.regret.iter().filter(|r| r.kind == kind) {
         let _ = writeln!(out, "    {:<16} {}", r.rule, over(&r.regret));
     }

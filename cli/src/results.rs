@@ -1,6 +1,7 @@
 //! What was measured, and what follows from it.
 
-use crate::figures::{Crossover, Regret, Series, Step, crossovers, excess, regret, worst_step};
+use crate::Failure;
+use crate::figures::{Crossover, Regret, Series, Step, crossovers, excess, median, regret, spread, worst_step};
 use crate::kind::{Kind, Lane, State, WAYS};
 use rustmx::config::force::Way;
 use rustmx::select::model::Memory;
@@ -10,7 +11,7 @@ use serde::Serialize;
 pub(crate) const LIMIT: &str = "limit";
 
 /// Where and how it was measured.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(crate) struct Machine {
     pub processor: String,
     pub kernel: String,
@@ -37,6 +38,13 @@ pub(crate) struct Cell {
 
 fn is_none(turned: &u64) -> bool {
     *turned == 0
+}
+
+impl Cell {
+    /// Of a way that took so long in each round.
+    pub fn of(kind: Option<Kind>, way: &'static str, size: usize, rounds_ns: Vec<f64>) -> Cell {
+        Cell { kind, way, size, median_ns: median(&rounds_ns), spread: spread(&rounds_ns), rounds_ns, turned: 0 }
+    }
 }
 
 /// A crossover, and with which buffers.
@@ -134,6 +142,8 @@ pub(crate) struct Results {
     pub limits: Vec<Cell>,
     pub crossovers: Vec<Crossing>,
     pub regret: Vec<Rule>,
+    /// What rules cost was found in each half of the rounds, where they know what the other half says; else in all rounds.
+    pub regret_by_halves: bool,
     pub steps: Vec<Jump>,
     pub against_limit: Vec<Approach>,
     /// If both processes reached each other by the network. Limits are then those of two plain sockets.
@@ -158,6 +168,7 @@ impl Results {
             limits,
             crossovers: Vec::new(),
             regret: Vec::new(),
+            regret_by_halves: false,
             steps: Vec::new(),
             against_limit: Vec::new(),
             network: None,
@@ -219,14 +230,48 @@ impl Results {
 
     /// Finds what a rule costs that names a lane for each size. One of which no lane could be measured costs nobody knows what.
     pub fn find_regret(&mut self, kind: Kind, rule: impl Into<String>, choose: impl Fn(usize) -> Lane) {
+        let regret = self.regret_of(kind, choose);
+        self.regret.extend((regret.sizes > 0).then(|| Rule { kind, rule: rule.into(), regret }));
+    }
+
+    /// The same of a rule that is `made` from what was measured, in one half of the rounds by what the other half says, and the other way round: in the rounds that
+    /// made it a rule costs next to nothing, whatever it is worth.
+    ///
+    /// # Errors
+    /// Why none can be made.
+    pub fn find_regret_of_made<R: Fn(usize) -> Lane>(
+        &mut self,
+        kind: Kind,
+        rule: impl Into<String>,
+        made: impl Fn(&Results) -> Result<R, Failure>,
+    ) -> Result<(), Failure> {
+        let [a, b] = [true, false].map(|first| self.half(first));
+        let (x, y) = (a.regret_of(kind, made(&b)?), b.regret_of(kind, made(&a)?));
+        let mean = ((1.0 + x.mean) * (1.0 + y.mean)).sqrt() - 1.0;
+        let regret = Regret { mean, ..if x.worst >= y.worst { x } else { y } };
+        self.regret.extend((regret.sizes > 0).then(|| Rule { kind, rule: rule.into(), regret }));
+        self.regret_by_halves = true;
+        Ok(())
+    }
+
+    /// The messages of half of the rounds: two of four that follow each other, one forwards and one backwards.
+    fn half(&self, first: bool) -> Results {
+        let of = |cell: &Cell| {
+            let rounds = cell.rounds_ns.iter().enumerate().filter(|(i, _)| (i % 4 < 2) == first).map(|(_, ns)| *ns).collect();
+            Cell { turned: cell.turned, ..Cell::of(cell.kind, cell.way, cell.size, rounds) }
+        };
+        let cells = self.cells.iter().map(of).filter(|cell| !cell.rounds_ns.is_empty()).collect();
+        Results { read: self.read, ..Results::of(self.machine.clone(), self.rounds, cells, Vec::new()) }
+    }
+
+    fn regret_of(&self, kind: Kind, choose: impl Fn(usize) -> Lane) -> Regret {
         let all: Vec<(Lane, Series)> = Lane::of_tables().map(|lane| (lane, self.series(kind, lane.name()))).collect();
         // What the provider chose is held against them, and is none of them.
         let ways: Vec<&Series> = all.iter().filter(|(lane, _)| *lane != Lane::Chosen).map(|(_, series)| series).collect();
-        let regret = regret(&ways, |size| {
+        regret(&ways, |size| {
             let chosen = choose(size);
             all.iter().find(|(lane, _)| *lane == chosen).map(|(_, series)| series)
-        });
-        self.regret.extend((regret.sizes > 0).then(|| Rule { kind, rule: rule.into(), regret }));
+        })
     }
 
     /// Finds the worst step of what the provider chose.
@@ -268,8 +313,7 @@ mod tests {
             // There is nothing to compare it with.
             ("chosen", 4096, 1.0),
         ];
-        let cell =
-            |(way, size, ns)| Cell { kind: Some(kind), way, size, median_ns: ns, spread: 0.0, rounds_ns: vec![ns], turned: 0 };
+        let cell = |(way, size, ns)| Cell::of(Some(kind), way, size, vec![ns]);
         let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
         let mut results = Results::of(machine, 1, figures.map(cell).into(), Vec::new());
         results.find_regret(kind, "the provider", |_| Lane::Chosen);
@@ -279,5 +323,28 @@ mod tests {
         for (told, mean, worst) in [(told[0], 0.75f64.sqrt() - 1.0, 0.5), (told[1], 2f64.sqrt() - 1.0, 1.0)] {
             assert!((told.0 - mean).abs() < 1e-9 && (told.1, told.2, told.3) == (worst, 2048, 2), "{told:?}");
         }
+    }
+
+    /// A rule that is made from noise does not look good by the same noise.
+    #[test]
+    fn what_is_made_from_some_rounds_is_judged_by_others() {
+        let kind = Kind { memory: Memory::Private, state: State::Reused };
+        // Now one, now the other is quicker, and nothing follows from it.
+        let all = [("eager", vec![1.0, 1.0, 4.0, 4.0]), ("stream", vec![2.0, 2.0, 2.0, 2.0])];
+        let cells = all.map(|(way, rounds)| Cell::of(Some(kind), way, 1024, rounds)).into();
+        let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
+        let mut results = Results::of(machine, 4, cells, Vec::new());
+        let quickest = |half: &Results| {
+            let best = half.cells.iter().min_by(|a, b| a.median_ns.total_cmp(&b.median_ns)).expect("one").way;
+            Ok(move |_| Lane::named(best).expect("known"))
+        };
+        results.find_regret_of_made(kind, "made", quickest).expect("made");
+        results.find_regret_of_made(kind, "eager", |_| Ok(|_| Lane::Only(Way::Eager))).expect("made");
+        let told: Vec<_> = results.regret.iter().map(|r| (r.regret.mean, r.regret.worst, r.regret.sizes)).collect();
+        // Stream where eager takes half the time, and eager where it takes twice as long; the mean is one of parts.
+        for ((mean, worst, sizes), (m, w)) in told.into_iter().zip([(1.0, 1.0), (2f64.sqrt() - 1.0, 1.0)]) {
+            assert!((mean - m).abs() < 1e-9 && (worst - w).abs() < 1e-9 && sizes == 1, "{mean} {worst}");
+        }
+        assert!(results.regret_by_halves);
     }
 }

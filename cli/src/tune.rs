@@ -50,6 +50,9 @@ pub(crate) struct Options {
     pub heap: Option<PathBuf>,
 }
 
+/// The tables that are compared: what they are called, and whether they are made by what was measured.
+const RULES: [(&str, bool); 2] = [("the default", false), ("this profile", true)];
+
 /// Where other programs run, all rounds would take minutes and say no more; a minute is what the user was promised.
 const PATIENCE: Duration = Duration::from_secs(35);
 /// The same for the network.
@@ -145,7 +148,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let mut results = measure(&asked, &config)?;
     let mut model = model(&results, PeerClass::SameHost)?;
-    model.until_read = options.read;
     reach::measure(options.quick, &found.all, &mut model)?;
     let loopback = measure_link(options.quick, None, &config)?;
     let tuned = Tuned::messages(&model);
@@ -156,14 +158,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         cma: config.cma,
         ..Config::on(config.processor)
     });
-    let shipped = Selection::new(&plain, record_max(&plain));
     let table = Selection::tuned(&plain, record_max(&plain), Some(tuned));
     for kind in results.kinds() {
         results.find_crossovers(kind);
         let Some(source) = kind.source() else { continue };
-        let tuned = of_memory(tuned, kind.memory);
-        results.find_regret(kind, "the default", |size| Lane::Only(shipped.settled(tuned, source, size)));
-        results.find_regret(kind, "this profile", |size| Lane::Only(table.settled(tuned, source, size)));
+        for (rule, profile) in RULES {
+            let made = |half: &Results| {
+                let model = self::model(half, PeerClass::SameHost)?;
+                let table = Selection::tuned(&plain, record_max(&plain), profile.then(|| Tuned::messages(&model)));
+                let settled = move |size| table.settled(of_memory(Tuned::messages(&model), kind.memory), source, size);
+                Ok(move |size| Lane::Only(settled(size)))
+            };
+            results.find_regret_of_made(kind, rule, made)?;
+        }
     }
     let mut undecided = undecided(&results, tuned, &table, Memory::Private);
     undecided.extend(self::undecided(&results, tuned, &table, Memory::Exported));
@@ -243,12 +250,17 @@ fn measure_link(quick: bool, to: Option<&str>, config: &Config) -> Result<Measur
     let mut results = network::measure(&asked, config)?;
     let model = model(&results, PeerClass::Network)?;
     let plain = Config { tcp_ring_size: config.tcp_ring_size, ..Config::on(config.processor) };
-    let table = |tuned| Selection::for_network(&plain, tuned);
-    let (shipped, tuned) = (table(None), table(Some(Tuned { model: &model, case: Case::NETWORK })));
+    let tuned = Selection::for_network(&plain, Some(Tuned { model: &model, case: Case::NETWORK }));
     for kind in results.kinds() {
         results.find_crossovers(kind);
-        results.find_regret(kind, "the default", |size| Lane::Only(shipped.row(size).way()));
-        results.find_regret(kind, "this profile", |size| Lane::Only(tuned.row(size).way()));
+        for (rule, profile) in RULES {
+            let made = |half: &Results| {
+                let model = self::model(half, PeerClass::Network)?;
+                let table = Selection::for_network(&plain, profile.then_some(Tuned { model: &model, case: Case::NETWORK }));
+                Ok(move |size| Lane::Only(table.row(size).way()))
+            };
+            results.find_regret_of_made(kind, rule, made)?;
+        }
     }
     let link = results.network.as_ref().map_or(String::new(), |run| run.link.clone());
     if let (Some(run), Some(c)) = (&mut results.network, LinkCosts::fitted(&model)) {
@@ -330,6 +342,7 @@ fn destination(options: &Options, config: &Config) -> Result<PathBuf, Failure> {
 /// What was measured, as the engine takes it.
 fn model(results: &Results, peer: PeerClass) -> Result<Model, Failure> {
     let mut model = Model::default();
+    model.until_read = results.read;
     for kind in results.kinds() {
         let Some(source) = kind.source() else { continue };
         for way in WAYS {
@@ -421,7 +434,7 @@ mod tests {
     /// Results in which each way takes a constant time, give or take a spread, from either kind of source.
     fn results(ways: &[(Way, f64)], spread: f64) -> Results {
         let sizes = [16usize << 10, 64 << 10, 96 << 10];
-        let cell = |kind, way, size, ns: f64| Cell { kind, way, size, median_ns: ns, spread, rounds_ns: vec![ns], turned: 0 };
+        let cell = |kind, way, size, ns: f64| Cell { spread, ..Cell::of(kind, way, size, vec![ns]) };
         let all = sizes
             .iter()
             .flat_map(|size| [State::Reused, State::Fresh].map(move |state| (*size, Kind { memory: Memory::Private, state })));
