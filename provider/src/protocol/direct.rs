@@ -122,7 +122,7 @@ impl Direct {
                 self.forget(place.key);
                 continue;
             }
-            let Slot::Found { base, len, access: has } = Slot::parse(&known.line, place.key) else {
+            let Slot::Found { base, len, access: has, events } = Slot::parse(&known.line, place.key) else {
                 return Err(Miss::Wrong(Error::NoKey));
             };
             let at = match region::locate(base, len, has, (place.addr, place.len as u64), access) {
@@ -136,7 +136,7 @@ impl Direct {
             };
             if what.write {
                 remote::store(target.pid, at, what.iov, skip, place.len)?;
-                return Ok(self.root.is_some_and(|r| r.events));
+                return Ok(events || self.root.is_some_and(|r| r.events));
             }
             let fetched = remote::fetch(target.pid, at, what.iov, skip, place.len);
             if !is_unchanged(target, &known)? {
@@ -144,7 +144,7 @@ impl Direct {
                 continue;
             }
             fetched?;
-            return Ok(self.root.is_some_and(|r| r.events));
+            return Ok(events || self.root.is_some_and(|r| r.events));
         }
         Err(Miss::NotPossible)
     }

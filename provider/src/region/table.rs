@@ -33,6 +33,9 @@ const WAS_TAKEN: u64 = 2;
 
 /// Bit of the root's flags: initiators tell the target of what they did (`FI_RMA_EVENT`).
 const EVENTS: u64 = 1;
+/// The same in a slot, beside the rights: who knows the root already reads only slots.
+const SLOT_EVENTS: u64 = 1 << 62;
+const _: () = assert!(Access::all().bits() & SLOT_EVENTS == 0);
 
 /// Bits of an address in user space, as long as nobody asks mmap(2) for more.
 const ADDRESS_BITS: u32 = 48;
@@ -125,6 +128,8 @@ pub enum Slot {
         len: u64,
         /// Rights of peers.
         access: Access,
+        /// Whether the target wants to be told of operations that need nothing of it.
+        events: bool,
     },
     /// Copied in the middle of a change: copy it again.
     Torn,
@@ -143,7 +148,7 @@ impl Slot {
         if state != TAKEN || its != key {
             return Slot::Other;
         }
-        Slot::Found { base, len, access: Access::from_bits_truncate(access) }
+        Slot::Found { base, len, access: Access::from_bits_truncate(access), events: access & SLOT_EVENTS != 0 }
     }
 }
 
@@ -201,10 +206,24 @@ impl Table {
         Locator { address: self.root.as_ptr() as u64, tag: self.tag }
     }
 
-    /// Asks initiators to tell of every operation.
+    /// Asks initiators to tell of every operation from now on, also those who have looked before.
     pub fn want_events(&mut self) {
+        if self.events {
+            return;
+        }
         self.events = true;
         self.publish();
+        for at in (0..self.count()).filter(|at| self.state(*at).0 == TAKEN).collect::<Vec<_>>() {
+            let [_, key, base, len, access, ..]: Line = std::array::from_fn(|i| self.slot(at)[i].load(Ordering::Relaxed));
+            self.seal(at, key, base, len, Access::from_bits_truncate(access));
+        }
+    }
+
+    /// Writes a region into a slot.
+    fn seal(&mut self, at: usize, key: u64, base: u64, len: u64, access: Access) {
+        self.generation += 1;
+        let rights = access.bits() | if self.events { SLOT_EVENTS } else { 0 };
+        write(self.slot(at), &sealed([TAKEN, key, base, len, rights, self.generation, self.tag.into(), 0]));
     }
 
     fn count(&self) -> usize {
@@ -242,12 +261,10 @@ impl Table {
     }
 
     fn put(&mut self, key: u64, base: u64, len: u64, access: Access) {
-        self.generation += 1;
-        let line = sealed([TAKEN, key, base, len, access.bits(), self.generation, self.tag.into(), 0]);
         if let Some(at) = self.places(key).find(|at| self.state(*at).0 != TAKEN) {
             self.used += usize::from(self.state(at).0 == 0);
             self.taken += 1;
-            write(self.slot(at), &line);
+            self.seal(at, key, base, len, access);
         }
     }
 
@@ -302,7 +319,7 @@ mod tests {
             match Slot::parse(&copy(table.slot(slot)), key) {
                 Slot::Free => return None,
                 Slot::Other => {}
-                Slot::Found { base, len, access } => return Some((base, len, access)),
+                Slot::Found { base, len, access, .. } => return Some((base, len, access)),
                 Slot::Torn => panic!("torn without a writer"),
             }
         }

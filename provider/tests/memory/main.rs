@@ -254,6 +254,40 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
     }
 }
 
+/// Who has been there before knows the region already, and must hear of it all the same that from now on somebody counts.
+#[test]
+fn a_counter_that_comes_after_the_first_access_counts_the_next_one() {
+    let _dog = watchdog("late_counter", 30);
+    for (cma, other_region) in both_ways().into_iter().flat_map(|cma| [(cma, false), (cma, true)]) {
+        let (mut a, mut b, to) = pair(cma);
+        let (mut theirs, mut ours) = ([0u8; 64], pattern(64, 2));
+        b.domain.mr_register(Some(1), region(&mut theirs[..32], all_rights())).expect("registered");
+        let mut write = |a: &mut Node, b: &mut Node, key: u64, n: u64| {
+            let (iov, place) = ([seg(&mut ours[..32])], [RemoteSeg { addr: 0, len: 32, key }]);
+            a.domain.rma(a.ep, &rma(to, n != 2, &iov, &place, n as usize)).expect("started");
+            one(a, b).expect("done");
+        };
+        write(&mut a, &mut b, 1, 1);
+        let key = if other_region { 2 } else { 1 };
+        if other_region {
+            b.domain.mr_register(Some(key), region(&mut theirs[32..], all_rights())).expect("registered");
+        }
+        let cntr = b.domain.cntr_open();
+        b.domain.mr_bind_cntr(key, cntr, CntrEvents::REMOTE_READ | CntrEvents::REMOTE_WRITE).expect("bound");
+        // A read, and a write.
+        for n in [2, 3] {
+            write(&mut a, &mut b, key, n);
+        }
+        let until = Deadline::new(5);
+        while b.domain.cntr_read(cntr) < 2 {
+            a.domain.progress();
+            until.check(|| format!("cma {cma}, another region {other_region}: {} of 2", b.domain.cntr_read(cntr)));
+        }
+        b.quiet(20);
+        assert_eq!(b.domain.cntr_read(cntr), 2, "cma {cma}");
+    }
+}
+
 #[test]
 fn data_arrive_where_nobody_counts() {
     let _dog = watchdog("uncounted", 30);
