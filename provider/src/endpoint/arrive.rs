@@ -3,7 +3,7 @@
 
 use super::invite::may_be_heard;
 use super::peers::{Landing, Peer, next_acknowledged};
-use super::recv::{self, Multi, Wanted};
+use super::recv::{self, Multi, Rest, Wanted};
 use super::report::Reporter;
 use super::tally::Back;
 use super::{Endpoint, HeldMsg, Matcher, Out};
@@ -193,11 +193,22 @@ fn finish(
     placed: usize,
     src: Addr,
 ) {
-    let more = match req.special.multi() {
-        None => CompFlags::empty(),
-        Some(id) => recv::message_done(multis, id),
-    };
-    report.received(out, req, env, placed, src, more);
+    match req.special.multi() {
+        None => report.received(out, req, env, placed, src, CompFlags::empty()),
+        Some(id) => finish_in_shared(report, recv::message_done(multis, id), out, req, env, placed, src),
+    }
+}
+
+/// The same of a message in a buffer for several.
+#[inline(never)]
+fn finish_in_shared(report: &Reporter, rest: Rest, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr) {
+    report.received(out, req, env, placed, src, rest.flags());
+    match rest {
+        // Nothing was told of the message, but the buffer's end always is (fi_msg(3), FI_MULTI_RECV).
+        Rest::Over if !req.report && placed >= env.total => report.buffer_released(out, req.ctx),
+        Rest::Cancelled(tagged) => report.buffer_cancelled(out, req.ctx, tagged),
+        Rest::InUse | Rest::Over => {}
+    }
 }
 
 impl Desk<'_> {

@@ -45,6 +45,8 @@ pub(super) struct Books {
 pub(super) struct Withdrawn {
     pub tagged: bool,
     pub aside: Option<(Aside, bool)>,
+    /// It is to be told now; else when nothing comes in to its buffer any more.
+    pub at_once: bool,
 }
 
 impl Books {
@@ -84,10 +86,10 @@ impl Books {
             }
             match found.and_then(|id| matcher.posted.remove(id)) {
                 Some(Wanted::Multi(at)) => {
-                    recv::retire(&mut self.multis, at);
-                    return Some(Withdrawn { tagged, aside: None });
+                    let at_once = recv::cancel_multi(&mut self.multis, at, tagged);
+                    return Some(Withdrawn { tagged, aside: None, at_once });
                 }
-                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.aside() }),
+                Some(Wanted::Once(req)) => return Some(Withdrawn { tagged, aside: req.aside(), at_once: true }),
                 None => {}
             }
         }

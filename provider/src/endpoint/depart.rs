@@ -1,7 +1,7 @@
 //! Ends: a peer is gone, or this endpoint closes.
 
 use super::peers::{Contact, Landing};
-use super::recv::{self, Wanted};
+use super::recv::{self, Rest, Wanted};
 use super::report::{Culprit, FailedRecv};
 use super::shared::Left;
 use super::{Endpoint, HeldMsg, Out, Telling, contact};
@@ -11,7 +11,7 @@ use crate::log::tell;
 use crate::peer::here::Here;
 use crate::request::SendReq;
 use crate::sys::cpu;
-use crate::types::{CompFlags, PeerId};
+use crate::types::PeerId;
 use std::io::Write;
 
 /// Nanoseconds that a peer may take to write its part of a message, at most, once the buffer is to be given back: a copy takes some tens of thousands.
@@ -101,9 +101,12 @@ impl Endpoint {
         let Left { id, why, recvs } = left;
         let culprit = self.peers.get(id).culprit();
         for (req, env) in recvs {
-            let more = req.special.multi().map_or(CompFlags::empty(), |id| recv::message_done(&mut self.books.multis, id));
-            let failed = FailedRecv::broken_off(req.ctx, env, more).aside(req.aside());
+            let rest = req.special.multi().map_or(Rest::InUse, |id| recv::message_done(&mut self.books.multis, id));
+            let failed = FailedRecv::broken_off(req.ctx, env, rest.flags()).aside(req.aside());
             self.report.recv_failed(out, failed, why, culprit);
+            if let Rest::Cancelled(tagged) = rest {
+                self.report.buffer_cancelled(out, req.ctx, tagged);
+            }
         }
         self.drop_broken(id);
         let failed = self.fail_directed(out, id, why, culprit);

@@ -76,6 +76,26 @@ pub(super) struct Multi {
     outstanding: usize,
     /// Takes no further message.
     retired: bool,
+    /// It was cancelled while messages were coming in, and whether its receive was tagged: that is told behind the last of them.
+    cancelled: Option<bool>,
+}
+
+/// What a message that is complete leaves of its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It takes more messages, or others are coming in.
+    InUse,
+    /// It goes back to the client with this message.
+    Over,
+    /// It goes back as a cancelled receive, tagged or not.
+    Cancelled(bool),
+}
+
+impl Rest {
+    /// What the message's entry says of the buffer.
+    pub fn flags(self) -> CompFlags {
+        if self == Rest::Over { CompFlags::MULTI_RECV } else { CompFlags::empty() }
+    }
 }
 
 impl Multi {
@@ -117,16 +137,15 @@ pub(super) fn carve(multis: &mut Slab<Multi>, at: usize, total: usize) -> (Optio
     (Some(RecvReq { ctx: m.ctx, report: m.report, iov, cap, special: MultiId::new(at).into() }), m.retired)
 }
 
-/// A message of buffer `at` is complete: FI_MULTI_RECV if it was the last one.
-pub(super) fn message_done(multis: &mut Slab<Multi>, id: MultiId) -> CompFlags {
+/// A message of buffer `at` is complete. What is left of that.
+pub(super) fn message_done(multis: &mut Slab<Multi>, id: MultiId) -> Rest {
     let at = id.index();
-    let Some(m) = multis.get_mut(at) else { return CompFlags::empty() };
+    let Some(m) = multis.get_mut(at) else { return Rest::InUse };
     m.outstanding -= 1;
-    if m.retired && m.outstanding == 0 {
-        multis.remove(at);
-        return CompFlags::MULTI_RECV;
+    match m.retired && m.outstanding == 0 {
+        true => multis.remove(at).cancelled.map_or(Rest::Over, Rest::Cancelled),
+        false => Rest::InUse,
     }
-    CompFlags::empty()
 }
 
 /// A message that was to go to buffer `at` will not come.
@@ -147,11 +166,23 @@ pub(super) fn retire(multis: &mut Slab<Multi>, at: usize) -> Option<UserCtx> {
     Some(multis.remove(at).ctx)
 }
 
+/// Takes buffer `at` out of use, because the client wants it back; the receive was posted as `tagged`, or not. Whether it is his at once: else after the last of the
+/// messages that are coming in.
+pub(super) fn cancel_multi(multis: &mut Slab<Multi>, at: usize, tagged: bool) -> bool {
+    if let Some(m) = multis.get_mut(at) {
+        m.cancelled = Some(tagged);
+    }
+    retire(multis, at).is_some()
+}
+
 /// Gives buffer `at` back by an entry of its own, if it takes no further message and none is coming in.
 pub(super) fn release_if_idle(multis: &mut Slab<Multi>, report: &Reporter, out: &mut Out<'_>, at: usize) {
     if multis.get(at).is_some_and(|m| m.retired && m.outstanding == 0) {
         let m = multis.remove(at);
-        report.buffer_released(out, m.ctx);
+        match m.cancelled {
+            None => report.buffer_released(out, m.ctx),
+            Some(tagged) => report.buffer_cancelled(out, m.ctx, tagged),
+        }
     }
 }
 
@@ -173,6 +204,7 @@ impl Books {
             serves: false,
             outstanding: 0,
             retired: false,
+            cancelled: None,
         }))
     }
 }
@@ -446,8 +478,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Reports a receive that was taken back.
+    /// Reports a receive that was taken back, if that is to be now.
     pub(super) fn cancelled(&self, out: &mut Out<'_>, ctx: UserCtx, withdrawn: &Withdrawn) {
+        if !withdrawn.at_once {
+            return;
+        }
         let entry = FailedRecv::unmatched(ctx, withdrawn.tagged, false).aside(withdrawn.aside);
         self.report.recv_failed(out, entry, Error::Cancelled, Culprit::default());
     }

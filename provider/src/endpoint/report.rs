@@ -357,6 +357,12 @@ impl Reporter {
         }
     }
 
+    /// A multi-receive buffer that was cancelled while messages were coming in goes back to the application.
+    #[cold]
+    pub fn buffer_cancelled(&self, out: &mut Out<'_>, ctx: UserCtx, tagged: bool) {
+        self.recv_failed(out, FailedRecv::unmatched(ctx, tagged, true), Error::Cancelled, Culprit::default());
+    }
+
     /// A multi-receive buffer goes back to the application without a message.
     pub fn buffer_released(&self, out: &mut Out<'_>, ctx: UserCtx) {
         let flags = CompFlags::MULTI_RECV;

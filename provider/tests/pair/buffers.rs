@@ -1,8 +1,9 @@
 //! Where the bytes go: short buffers, multi-receive buffers, lists of segments.
 
-use crate::common::{Deadline, Event, Msg, Node, Rng, Want, pattern, push, run, seg, watchdog};
+use crate::common::{Deadline, Event, Msg, Node, Rng, Want, attr, by_network, pattern, push, run, seg, watchdog};
 use crate::{ok, pair, settle_any};
-use rustmx::{CompFlags, Completion, Error, IOV_LIMIT, OpFlags, UserSeg};
+use rustmx::{AddressVector, CompFlags, Completion, Config, Domain, Error, IOV_LIMIT, Log, OpFlags, UserCtx, UserSeg};
+use std::sync::Arc;
 
 #[test]
 fn a_short_buffer_truncates_that_message_only() {
@@ -182,5 +183,80 @@ fn segments_of_any_number_and_length_on_both_sides() {
             assert_eq!(&into[..n], &out[..], "{n} bytes in {parts} parts");
             assert_eq!(&into[n..], [0xee; 3]);
         }
+    }
+}
+
+/// What is cancelled while a message is coming in is the client's when the message is whole, and not before.
+#[test]
+fn a_multi_receive_buffer_that_is_cancelled_amid_a_message() {
+    const LEN: usize = 4 << 20;
+    let _dog = watchdog("multi_cancelled", 30);
+    // In pieces, for each of which the sender must turn.
+    let config = || Config { cma: 1, ..Config::default() };
+    let (mut a, mut b) = (Node::with(config(), attr()), Node::with(config(), attr()));
+    let to_b = a.knows(&b);
+    let (mut out, mut into) = (pattern(LEN, 1), vec![0u8; 2 * LEN]);
+    let (mut short, mut other) = (pattern(100, 2), vec![0u8; 1000]);
+    b.recv(Want::tag(9).ctx(1).with(OpFlags::MULTI_RECV), &mut into).expect("post");
+    a.send(Msg::new(to_b, 9), &mut out).expect("send");
+    let until = Deadline::new(10);
+    while into[..64].iter().all(|byte| *byte == 0) {
+        until.check(|| "nothing comes".into());
+        assert!(a.poll().is_empty());
+        b.quiet(1);
+    }
+    b.domain.cancel(b.ep, UserCtx(1)).expect("posted");
+    b.quiet(10);
+    assert_eq!(b.domain.cancel(b.ep, UserCtx(1)), Err(Error::NoMessage), "once");
+    b.recv(Want::tag(9).ctx(2), &mut other).expect("post");
+    a.send(Msg::new(to_b, 9).ctx(3), &mut short).expect("send");
+    let got = run(&mut [&mut a, &mut b], &[2, 3]);
+    let of = |ctx| got[1].iter().filter(move |e| e.map_or_else(|e| e.c.ctx.0, |c| c.ctx.0) == ctx).collect::<Vec<_>>();
+    let (one, two) = (of(1), of(2));
+    assert_eq!((ok(one[0]).len, ok(one[0]).flags), (LEN, CompFlags::RECV | CompFlags::TAGGED), "{one:?}");
+    let back = one[1].expect_err("cancelled");
+    assert_eq!((back.error, back.c.flags), (Error::Cancelled, CompFlags::RECV | CompFlags::TAGGED | CompFlags::MULTI_RECV));
+    assert!(into[..LEN] == out, "the message is whole");
+    assert_eq!((ok(two[0]).len, &other[..100]), (100, &short[..]), "the next one went elsewhere");
+}
+
+/// Where entries are for those who ask, messages may have none, but the end of their buffer has (fi_msg(3)).
+#[test]
+fn the_end_of_a_multi_receive_buffer_is_told_also_where_its_messages_are_not() {
+    let _dog = watchdog("multi_selective", 30);
+    let mut domain = Domain::new(Arc::new(by_network(Config::default())), Log::silent());
+    let (cq, ep, av) = (domain.cq_open(), domain.ep_open(attr()).expect("endpoint"), Arc::new(AddressVector::new()));
+    domain.ep_bind_av(ep, av.clone()).expect("av");
+    domain.ep_bind_cq(ep, cq, true, true, true).expect("cq");
+    domain.ep_enable(ep).expect("enable");
+    let (mut a, mut b) = (Node::new(), Node { domain, ep, cq, av });
+    let to_b = a.knows(&b);
+    for (n, early) in [(512, true), (512, false), (320_000, true), (320_000, false)] {
+        // Both fill it.
+        let (mut out, mut into) = (pattern(n, 1), vec![0u8; 2 * n]);
+        let silent = Want { flags: OpFlags::MULTI_RECV, ..Want::tag(9).ctx(1) };
+        let (before, mut sent, mut told) = (b.stats().unexpected, 0, Vec::new());
+        if early {
+            b.recv(silent, &mut into).expect("post");
+        }
+        for _ in 0..2 {
+            let (s, r) = push(&mut a, &mut b, Msg::new(to_b, 9), &mut out);
+            sent += s.len();
+            told.extend(r);
+        }
+        let until = Deadline::new(10);
+        while !early && b.stats().unexpected < before + 2 {
+            b.quiet(1);
+            sent += a.poll().len();
+            until.check(|| "not all came".into());
+        }
+        if !early {
+            b.recv(silent, &mut into).expect("post");
+        }
+        let got = run(&mut [&mut a, &mut b], &[2 - sent, 1 - told.len()]);
+        told.extend(&got[1]);
+        let end = ok(&told[0]);
+        assert_eq!((end.ctx.0, end.flags, end.len), (1, CompFlags::MULTI_RECV, 0), "{n}, early {early}");
+        assert!(into[..n] == out && into[n..] == out, "{n}, early {early}");
     }
 }
