@@ -119,7 +119,11 @@ impl Endpoint {
         let req = self.one_sided_request(args.ctx, flags, args.inject, CompFlags::RMA | way, aside);
         let operation = if args.write { Operation::Write } else { Operation::Read };
         let choice = self.table(self.peers.get(id)).deeds().choose(operation, len);
-        let moved = if choice.mover == Mover::Direct { self.directly(id, args) } else { Moved::ByTarget };
+        let moved = match choice.mover {
+            Mover::Direct if flags.contains(OpFlags::FENCE) && !self.has_read_all(id) => Moved::NotPossible(Why::Order),
+            Mover::Direct => self.directly(id, args),
+            _ => Moved::ByTarget,
+        };
         match moved {
             Moved::Done(wants) => {
                 self.peers.get_mut(id).tally.deed(choice.row, len);
@@ -231,6 +235,12 @@ impl Endpoint {
             && !peer.copies.sending()
             && peer.await_ack.is_empty()
             && peer.await_contact.is_empty()
+    }
+
+    /// Whether a peer has read all that is in its ring: a message there counts as sent, and what a fence lets begin must not reach memory before it.
+    fn has_read_all(&mut self, id: PeerId) -> bool {
+        let Some(link) = &mut self.peers.get_mut(id).link else { return true };
+        link.refresh().is_ok() && link.all_consumed()
     }
 
     /// Moves the bytes by the kernel, without the target.

@@ -64,6 +64,32 @@ fn a_fence_waits_for_messages_too() {
     }
 }
 
+/// A message that counts as sent may still be in the ring, for a buffer that the fenced operation reaches for.
+#[test]
+fn what_is_behind_a_fence_does_not_overtake_a_message() {
+    let _dog = watchdog("fence and ring", 30);
+    for (cma, write) in both_ways().into_iter().flat_map(|cma| [(cma, true), (cma, false)]) {
+        let (mut theirs, mut ours, mut out) = (vec![0u8; 64], [3u8; 64], [2u8; 64]);
+        let (mut a, mut b, to) = pair(cma);
+        acquaint(&mut a, &mut b);
+        b.domain.mr_register(Some(1), region(&mut theirs, all_rights())).expect("registered");
+        b.recv(Want::tag(1), &mut theirs).expect("recv");
+        a.send(Msg::new(to, 1), &mut out).expect("send");
+        assert_eq!(all_ok(&a.poll()), 1, "sent, and nobody has read it");
+        let (iov, place) = ([seg(&mut ours)], [RemoteSeg { addr: 0, len: 64, key: 1 }]);
+        let fenced = RmaArgs { flags: Some(OpFlags::COMPLETION | OpFlags::FENCE), ..rma(to, write, &iov, &place, 2) };
+        a.domain.rma(a.ep, &fenced).expect("started");
+        let (until, mut done) = (Deadline::new(10), [0, 0]);
+        while done != [1, 1] {
+            done[0] += all_ok(&a.poll());
+            done[1] += all_ok(&b.poll());
+            until.check(|| format!("{done:?}"));
+        }
+        let (at, want) = if write { (&theirs[..], 3) } else { (&ours[..], 2) };
+        assert!(at.iter().all(|byte| *byte == want), "cma {cma}, write {write}: {at:?}");
+    }
+}
+
 #[test]
 fn a_fence_waits_for_first_contact() {
     let mut ours = [1u8; 8];
