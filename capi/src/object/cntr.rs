@@ -67,11 +67,9 @@ impl Source {
         self.polled.update(engine.cntr_counts(self.id))
     }
 
-    /// The client sets the counter: that is no change.
+    /// The client sets the counter: that is no change for fi_poll(3). Who waits may be another thread, and looks at it.
     fn set(&self, engine: &rustmx::Domain) {
-        let now = engine.cntr_counts(self.id);
-        self.polled.update(now);
-        self.read.update(now);
+        self.polled.update(engine.cntr_counts(self.id));
     }
 }
 

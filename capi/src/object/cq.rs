@@ -246,7 +246,10 @@ impl Cq {
                 (*out).err_data_size = n;
             } else {
                 (*out).err_data = if size > 0 { last.peer.as_mut_ptr().cast() } else { core::ptr::null_mut() };
-                (*out).err_data_size = size;
+                // Before, the structure ended here.
+                if self.api_version >= version(1, 5) {
+                    (*out).err_data_size = size;
+                }
             }
             if self.api_version >= version(1, 20) {
                 (*out).src_addr = e.c.src.0;

@@ -7,7 +7,7 @@ use super::values::{Values, ioc};
 use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
-use crate::abi::fabric::{c_enum, fi_addr_t};
+use crate::abi::fabric::{FI_TAGGED, c_enum, fi_addr_t};
 use crate::boundary::{Answer, Errno, attr, object, refuse, status};
 use crate::convert;
 use crate::object::ep::Ep;
@@ -154,6 +154,10 @@ unsafe fn message(
 /// The message's and the other lists live during the call; buffers until completion.
 pub(super) unsafe fn prepared(ep: &Ep, op: &Described<'_>, flags: OpFlags, later: Option<Later>) -> Answer<()> {
     let m = op.msg;
+    // The target would be a tagged receive, and not the region of that key (fi_atomic(3)).
+    if flags.bits() & FI_TAGGED != 0 {
+        return refuse(FI_EOPNOTSUPP);
+    }
     if m.rma_iov_count > MAX_PLACES || m.rma_iov.is_null() {
         return refuse(FI_EINVAL);
     }

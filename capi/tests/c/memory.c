@@ -134,6 +134,14 @@ static void atomics(struct net *n)
 	failed(n, FI_EACCES, &c);
 	EXPECT(-FI_EOPNOTSUPP, fi_atomic(n->ep, &ten, 1, NULL, n->peer, 8, KEY, FI_DOUBLE, FI_BXOR, &c));
 	EXPECT(-FI_EMSGSIZE, fi_atomic(n->ep, &ten, 1 << 20, NULL, n->peer, 8, KEY, FI_UINT8, FI_SUM, &c));
+	/* Not on the region whose key is the tag. */
+	struct fi_ioc value = { .addr = &ten, .count = 1 };
+	struct fi_rma_ioc place = { .addr = 8, .count = 1, .key = KEY };
+	struct fi_msg_atomic tagged = {
+		.msg_iov = &value, .iov_count = 1, .addr = n->peer, .rma_iov = &place, .rma_iov_count = 1,
+		.datatype = FI_UINT64, .op = FI_SUM, .context = &c,
+	};
+	EXPECT(-FI_EOPNOTSUPP, fi_atomicmsg(n->ep, &tagged, FI_TAGGED));
 }
 
 /* Keys of the provider's, addresses of the target's. */

@@ -32,6 +32,23 @@ static struct fi_cq_tagged_entry peek(uint64_t tag, uint64_t flags, void *contex
 	}
 }
 
+/* Clients of before 1.5 know no err_data_size: there is something else of theirs. */
+static void old_error(void)
+{
+	struct net old;
+	struct fi_context2 c;
+	open_net(&old, &(struct options){ .version = FI_VERSION(1, 4) });
+	struct fi_msg_tagged m = about(99, NULL, &c);
+	POST(&old, fi_trecvmsg(old.ep, &m, FI_PEEK | FI_COMPLETION));
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = { .err_data_size = 4711 };
+	while (fi_cq_read(old.cq, &e, 1) != -FI_EAVAIL)
+		;
+	EXPECT(1, fi_cq_readerr(old.cq, &err, 0));
+	CHECK(err.err == FI_ENOMSG && err.op_context == &c && err.err_data_size == 4711);
+	close_net(&old);
+}
+
 static void receiver(int sock)
 {
 	struct fi_context2 c;
@@ -45,6 +62,7 @@ static void receiver(int sock)
 	CHECK(err.err == FI_ENOMSG && err.op_context == &c && err.prov_errno);
 	EXPECT(-FI_EAGAIN, fi_cq_readerr(n.cq, &err, 0));
 	barrier(sock);
+	old_error();
 
 	/* Peek does not consume: twice, then receive. */
 	struct fi_cq_tagged_entry e = peek(1, 0, &c);

@@ -234,6 +234,29 @@ static void event_queue_descriptor(void)
 	EXPECT(0, fi_close(&eq->fid));
 }
 
+/* Who waits for a counter may be another thread than the one that sets it. */
+static void counter_descriptor(void)
+{
+	struct fi_cntr_attr na = { .wait_obj = FI_WAIT_FD };
+	struct fid_cntr *c;
+	EXPECT(0, fi_cntr_open(n.domain, &na, &c, NULL));
+	struct fid *fids[1] = { &c->fid };
+	EXPECT(0, fi_cntr_read(c));
+	while (fi_trywait(n.fabric, fids, 1))
+		;
+	EXPECT(0, fi_cntr_add(c, 1));
+	EXPECT(-FI_EAGAIN, fi_trywait(n.fabric, fids, 1));
+	EXPECT(1, fi_cntr_read(c));
+	while (fi_trywait(n.fabric, fids, 1))
+		;
+	EXPECT(0, fi_cntr_adderr(c, 1));
+	EXPECT(-FI_EAGAIN, fi_trywait(n.fabric, fids, 1));
+	EXPECT(1, fi_cntr_readerr(c));
+	while (fi_trywait(n.fabric, fids, 1))
+		;
+	EXPECT(0, fi_close(&c->fid));
+}
+
 static void sets(int rank, int sock)
 {
 	struct options o = { 0 };
@@ -241,6 +264,7 @@ static void sets(int rank, int sock)
 	open_net(&n, &o);
 	meet(&n, sock);
 	event_queue_descriptor();
+	counter_descriptor();
 
 	struct fi_wait_attr wa = { .wait_obj = FI_WAIT_FD };
 	struct fid_wait *w;
