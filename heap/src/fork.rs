@@ -5,8 +5,10 @@
 #![expect(unsafe_code)]
 // UNSAFETY: registers C functions, and uses what the held lock guards.
 
+use crate::lock::Lock;
 use crate::{files, heap, message, table};
 use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
 /// What the child exits with if it cannot have a copy (EX_OSERR of sysexits.h).
@@ -25,6 +27,35 @@ pub(crate) fn register() -> bool {
     unsafe { __register_atfork(before, parent, child, null_mut()) == 0 }
 }
 
+/// The signal mask of the thread that forks, from `before` until `parent` or `child` restores it. Its lock is held as long.
+static MASK: Lock<MaybeUninit<libc::sigset_t>> = Lock::new(MaybeUninit::uninit());
+
+/// Blocks all signals, and returns what was blocked before. A handler that ran in the child before it has its copy would write to
+/// its parent's heap, and what it wrote would be missing in its own.
+fn block() -> MaybeUninit<libc::sigset_t> {
+    let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: places for two sets; the first is written before it is read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+    }
+    old
+}
+
+/// Undoes [`block`], in the same thread or its image: what has come meanwhile is handled in here.
+fn unblock(old: MaybeUninit<libc::sigset_t>) {
+    // SAFETY: `block` has written it.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
+}
+
+/// Takes the mask out and releases its lock. To be restored when all other locks are released: handlers may allocate, and fork.
+fn mask() -> MaybeUninit<libc::sigset_t> {
+    // SAFETY: held since `before`.
+    let old = *unsafe { MASK.held() };
+    MASK.release();
+    old
+}
+
 extern "C" fn before() {
     let here = 0u8;
     if table::find(&raw const here as usize).is_some() {
@@ -34,17 +65,23 @@ extern "C" fn before() {
         // SAFETY: always.
         unsafe { libc::abort() };
     }
+    let old = block();
     files::hold();
     heap::hold();
+    MASK.acquire();
     // SAFETY: held since the line above.
+    *unsafe { MASK.held() } = old;
+    // SAFETY: held since `hold`.
     unsafe { heap::held().held() }.each().for_each(|a| a.copy());
 }
 
 extern "C" fn parent() {
     // SAFETY: held since `before`.
     unsafe { heap::held().held() }.each().for_each(|a| a.drop_copy());
+    let old = mask();
     heap::go_on();
     files::go_on();
+    unblock(old);
 }
 
 extern "C" fn child() {
@@ -58,6 +95,8 @@ extern "C" fn child() {
         }
     }
     all.settle();
+    let old = mask();
     heap::go_on();
     files::go_on_in_child();
+    unblock(old);
 }

@@ -1,5 +1,6 @@
 /* What happens when something is missing. limits WHAT; what is printed on standard error is looked at by the test. */
 #include "check.h"
+#include <sched.h>
 #include <ucontext.h>
 
 enum { LEN = 4 << 20 };
@@ -313,6 +314,52 @@ static void dead_child(void)
 	}
 }
 
+/* A signal comes to a child that has hardly begun: its handler runs on the child's heap, not on the parent's. */
+static volatile sig_atomic_t came;
+static volatile long *counter;
+
+static void count(int signal)
+{
+	(void)signal;
+	counter[100]++;
+	came = 1;
+}
+
+static void signalled(void)
+{
+	/* On one core the parent goes on after fork, and the signal is there before the child has run at all. */
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	struct sigaction action = { .sa_handler = count };
+	sigset_t usr1, usr2, mask;
+	CHECK(!sigaction(SIGUSR1, &action, NULL));
+	CHECK((counter = calloc(1, 64 << 10)) && ours((void *)counter));
+	sigemptyset(&usr1), sigaddset(&usr1, SIGUSR1);
+	sigemptyset(&usr2), sigaddset(&usr2, SIGUSR2);
+	CHECK(!sigprocmask(SIG_SETMASK, &usr2, NULL));
+	for (int i = 0; i < 200; i++) {
+		pid_t pid = fork();
+		if (pid > 0)
+			CHECK(!kill(pid, SIGUSR1));
+		/* Both have the mask that was there before. */
+		CHECK(!sigprocmask(SIG_BLOCK, &usr1, &mask));
+		CHECK(sigismember(&mask, SIGUSR2) && !sigismember(&mask, SIGUSR1) && !sigismember(&mask, SIGTERM));
+		if (pid == 0) {
+			while (!came)
+				sigsuspend(&usr2);
+			CHECK(counter[100] == 1, "round %d: %ld in the child", i, counter[100]);
+			_exit(0);
+		}
+		CHECK(!sigprocmask(SIG_SETMASK, &usr2, NULL));
+		int status;
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK(counter[100] == 0, "round %d: %ld in the parent", i, counter[100]);
+		CHECK(status == 0, "%x", status);
+	}
+}
+
 /* Long chains of generations: each child is the parent of the next. */
 static void chain(void)
 {
@@ -406,6 +453,7 @@ int main(int argc, char **argv)
 		{ "bad_free", bad_free },
 		{ "twice", twice },
 		{ "dead_child", dead_child },
+		{ "signalled", signalled },
 		{ "chain", chain },
 		{ "elsewhere", elsewhere },
 		{ "behind", behind },
