@@ -260,6 +260,16 @@ static void locked(void)
 /* A coroutine on a stack from malloc forks. */
 static ucontext_t outside, inside;
 
+static void prepare(void (*coroutine)(void))
+{
+	CHECK(!getcontext(&inside));
+	inside.uc_stack.ss_size = 256 << 10;
+	inside.uc_stack.ss_sp = malloc(256 << 10);
+	inside.uc_link = &outside;
+	CHECK(ours(inside.uc_stack.ss_sp));
+	makecontext(&inside, coroutine, 0);
+}
+
 static void coroutine(void)
 {
 	fork();
@@ -269,13 +279,36 @@ static void coroutine(void)
 
 static void stack(void)
 {
-	CHECK(!getcontext(&inside));
-	inside.uc_stack.ss_size = 256 << 10;
-	inside.uc_stack.ss_sp = malloc(256 << 10);
-	inside.uc_link = &outside;
-	CHECK(ours(inside.uc_stack.ss_sp));
-	makecontext(&inside, coroutine, 0);
+	prepare(coroutine);
 	swapcontext(&outside, &inside);
+}
+
+/* The same in a forked child, on a stack that it has from its parent and for itself. */
+static void copied(void)
+{
+	volatile long local[512] = { 0 };
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	for (int i = 0; i < 512; i++)
+		local[i] += pid ? 1 : 2;
+	if (pid)
+		reap(pid);
+	for (int i = 0; i < 512; i++)
+		CHECK(local[i] == (pid ? 1 : 2), "%ld", local[i]);
+	if (!pid)
+		_exit(0);
+}
+
+static void stack_of_a_child(void)
+{
+	prepare(copied);
+	pid_t pid = fork();
+	if (pid == 0) {
+		CHECK(!ours(inside.uc_stack.ss_sp));
+		CHECK(!swapcontext(&outside, &inside));
+		_exit(0);
+	}
+	reap(pid);
 }
 
 static void bad_free(void)
@@ -450,6 +483,7 @@ int main(int argc, char **argv)
 		{ "guard", guard },
 		{ "locked", locked },
 		{ "stack", stack },
+		{ "stack_of_a_child", stack_of_a_child },
 		{ "bad_free", bad_free },
 		{ "twice", twice },
 		{ "dead_child", dead_child },
