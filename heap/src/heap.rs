@@ -108,6 +108,16 @@ impl Heap {
         self.arenas[..self.count].iter_mut().flatten()
     }
 
+    /// Bytes that are free and have memory behind them.
+    fn dirty(&mut self) -> usize {
+        self.each().map(|a| a.dirty()).sum()
+    }
+
+    /// Whether these are more than should be kept.
+    fn full(&mut self) -> bool {
+        self.dirty() > KEEP
+    }
+
     /// In a forked child, all arenas private: forgets those without blocks.
     pub(crate) fn settle(&mut self) {
         table::forget_all();
@@ -153,25 +163,33 @@ pub(crate) fn release(found: Found, address: usize) -> bool {
         if known {
             arena.release(address);
         }
-        (known, heap.each().map(|a| a.dirty()).sum::<usize>() > KEEP)
+        (known, heap.full())
     });
-    if full {
-        // If another thread is at it, it sees to this, too.
-        PURGE.try_with(|()| purge());
-    }
+    give_back(full);
     known
 }
 
 /// Makes the block at `address` `size` bytes long where it is. Whether that could be done.
 pub(crate) fn resize(found: Found, address: usize, size: usize) -> bool {
     let Ok(pages) = u32::try_from(size.div_ceil(PAGE)) else { return false };
-    HEAP.with(|heap| heap.arena(found).is_some_and(|a| a.resize(address, pages)))
+    let (done, full) = HEAP.with(|heap| (heap.arena(found).is_some_and(|a| a.resize(address, pages)), heap.full()));
+    // A block that became shorter has left free memory behind.
+    give_back(full);
+    done
+}
+
+/// Gives memory back if more is kept than there should be.
+fn give_back(full: bool) {
+    if full {
+        // If another thread is at it, it sees to this, too.
+        PURGE.try_with(|()| purge());
+    }
 }
 
 /// Gives the longest free stretches back until half of what may be kept is left. Under PURGE.
 fn purge() {
     let next = |heap: &mut Heap| {
-        if heap.each().map(|a| a.dirty()).sum::<usize>() <= KEEP / 2 {
+        if heap.dirty() <= KEEP / 2 {
             return None;
         }
         let slot = (0..heap.count).max_by_key(|i| heap.arenas[*i].as_ref().map_or(0, Arena::dirty))?;

@@ -44,6 +44,14 @@ int main(void)
 	for (size_t i = 0; i < 200 << 20; i += 512)
 		CHECK(p[i] == 0);
 	free(p);
+	/* What realloc cuts off goes back, too. */
+	CHECK((p = malloc(256 << 20)));
+	fill(p, 256 << 20, 1);
+	CHECK((full = resident(r.fd)) >= 256, "%ld MiB", full);
+	CHECK((p = realloc(p, 1 << 20)) && differs(p, 1 << 20, 1) < 0);
+	after = resident(r.fd);
+	CHECK(after <= 64, "of %ld MiB %ld are left after realloc", full, after);
+	free(p);
 	puts("ok");
 	return 0;
 }
