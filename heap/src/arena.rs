@@ -218,6 +218,11 @@ impl Arena {
         Some((self.base + page as usize * PAGE, pages as usize * PAGE))
     }
 
+    /// Makes two of what [`take_dirty`](Self::take_dirty) took, the first of them `len` bytes long.
+    pub(crate) fn cut(&mut self, address: usize, len: usize) {
+        self.book.cut(self.page(address), (len / PAGE) as u32);
+    }
+
     /// Puts back what [`take_dirty`](Self::take_dirty) took, punched or not.
     pub(crate) fn put_back(&mut self, address: usize, punched: bool) {
         self.book.release(self.page(address), if punched { State::Clean } else { State::Dirty });

@@ -198,6 +198,15 @@ impl Extents {
         Resized::Done
     }
 
+    /// Makes two blocks of the one at `page`, the first of them `len` pages long, if it is longer.
+    pub(crate) fn cut(&mut self, page: u32, len: u32) {
+        debug_assert!(len > 0);
+        if let Some(rest) = self.used_at(page).and_then(|old| old.checked_sub(len)).filter(|rest| *rest > 0) {
+            self.mark(page, len, State::Used);
+            self.mark(page + len, rest, State::Used);
+        }
+    }
+
     /// Takes out about the longest dirty extent, to be punched and then released as clean: first page and length.
     pub(crate) fn take_dirty(&mut self) -> Option<(u32, u32)> {
         let word = (0..WORDS).rev().find(|w| self.dirty.filled[*w] != 0)?;

@@ -75,7 +75,7 @@ fn check(e: &mut Extents, naive: &[Page]) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn it_agrees_with_a_naive_book(steps in prop::collection::vec((0u8..12, any::<u32>(), any::<u32>()), 1..300)) {
+    fn it_agrees_with_a_naive_book(steps in prop::collection::vec((0u8..13, any::<u32>(), any::<u32>()), 1..300)) {
         let mut e = book(64);
         let mut naive = vec![Page::Clean; 64];
         let mut blocks: Vec<(u32, u32, usize)> = vec![];
@@ -135,6 +135,16 @@ proptest! {
                         naive[run].fill(Page::Clean);
                     } else {
                         prop_assert!(!naive.contains(&Page::Dirty));
+                    }
+                }
+                12 if !blocks.is_empty() => {
+                    let at = a as usize % blocks.len();
+                    let (page, len, name) = blocks[at];
+                    let first = b % len + 1;
+                    e.cut(page, first);
+                    blocks[at].1 = first;
+                    if first < len {
+                        blocks.push((page + first, len - first, name));
                     }
                 }
                 11 if naive.len() < 1000 => {

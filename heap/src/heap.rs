@@ -16,6 +16,10 @@ const LEAST: usize = 64 << 20;
 /// Blocks that go to the C library, once an arena could not be made, before that is tried again.
 const PATIENCE: u32 = 4096;
 const ALIGN: usize = 2 << 20;
+/// Stretches that cannot be given back that a purge meets before it stops.
+const ASIDE: usize = 8;
+/// A stretch that can be given back is found behind one that cannot if it is longer than this, and than 1/64 of both.
+const STRIDE: usize = 8 << 20;
 
 /// What the lock guards.
 pub(crate) struct Heap {
@@ -23,9 +27,11 @@ pub(crate) struct Heap {
     count: usize,
     /// Blocks to pass on before another arena is tried.
     wait: u32,
+    /// Bytes that are free and, as the last purge found, cannot be given back: locked in memory (mlock), most often.
+    stuck: usize,
 }
 
-static HEAP: Lock<Heap> = Lock::new(Heap { arenas: [const { None }; SLOTS], count: 0, wait: 0 });
+static HEAP: Lock<Heap> = Lock::new(Heap { arenas: [const { None }; SLOTS], count: 0, wait: 0, stuck: 0 });
 /// Held while free memory is being given back, which takes long and is done outside the heap's lock. Taken before that one.
 static PURGE: Lock<()> = Lock::new(());
 
@@ -56,9 +62,10 @@ pub(crate) fn take(size: usize, align: usize) -> Option<(usize, bool)> {
     let pages = u32::try_from(size.div_ceil(PAGE)).ok()?;
     let align = u32::try_from((align / PAGE).max(1)).ok().filter(|a| a.is_power_of_two())?;
     HEAP.with(|heap| {
-        let Heap { arenas, count, .. } = heap;
-        if let Some(found) = arenas[..*count].iter_mut().flatten().find_map(|a| a.take(pages, align)) {
-            return Some(found);
+        let found = heap.each().find_map(|a| a.take(pages, align));
+        if found.is_some() {
+            heap.unstick();
+            return found;
         }
         if heap.wait > 0 {
             heap.wait -= 1;
@@ -113,9 +120,28 @@ impl Heap {
         self.each().map(|a| a.dirty()).sum()
     }
 
-    /// Whether these are more than should be kept.
+    /// Forgets of what could not be given back as much as was handed out: whether it is still locked when it comes back is not
+    /// known. Not all at once, or a program that allocates more than it frees would have a purge in vain at each free.
+    fn unstick(&mut self) {
+        if self.stuck > 0 {
+            self.stuck = self.stuck.min(self.dirty());
+        }
+    }
+
+    /// Whether more is kept than should be, and can be given back.
     fn full(&mut self) -> bool {
-        self.dirty() > KEEP
+        self.unstick();
+        self.dirty() > KEEP + self.stuck
+    }
+
+    /// Takes out a long free stretch that has memory, if there are more than half of what may be kept.
+    fn take_dirty(&mut self) -> Option<Stretch> {
+        if self.dirty() <= KEEP / 2 {
+            return None;
+        }
+        let slot = (0..self.count).max_by_key(|i| self.arenas[*i].as_ref().map_or(0, Arena::dirty))?;
+        let (address, len) = self.arenas[slot].as_mut()?.take_dirty()?;
+        Some(Stretch { slot, address, len })
     }
 
     /// In a forked child, all arenas private: forgets those without blocks.
@@ -130,7 +156,7 @@ impl Heap {
                 self.count += 1;
             }
         }
-        self.wait = 0;
+        (self.wait, self.stuck) = (0, 0);
     }
 }
 
@@ -186,28 +212,115 @@ fn give_back(full: bool) {
     }
 }
 
-/// Gives the longest free stretches back until half of what may be kept is left. Under PURGE.
+/// A part of an arena.
+#[derive(Clone, Copy)]
+struct Stretch {
+    slot: usize,
+    address: usize,
+    len: usize,
+}
+
+/// What a purge could not give back. It stays out of the book until the end, or the next would be the same again.
+struct Aside {
+    all: [Option<Stretch>; ASIDE],
+    count: usize,
+}
+
+/// Gives the longest free stretches back until half of what may be kept is left, not counting what cannot be. Under PURGE.
 fn purge() {
-    let next = |heap: &mut Heap| {
-        if heap.dirty() <= KEEP / 2 {
-            return None;
-        }
-        let slot = (0..heap.count).max_by_key(|i| heap.arenas[*i].as_ref().map_or(0, Arena::dirty))?;
-        let (address, len) = heap.arenas[slot].as_mut()?.take_dirty()?;
-        Some((slot, address, len))
-    };
-    while let Some((slot, address, len)) = HEAP.with(next) {
-        let punched = arena::punch(address, len);
-        HEAP.with(|heap| {
+    let mut aside = Aside { all: [None; ASIDE], count: 0 };
+    while aside.count < ASIDE
+        && let Some(stretch) = HEAP.with(Heap::take_dirty)
+    {
+        punch(stretch, &mut aside);
+    }
+    HEAP.with(|heap| {
+        let mut stuck = 0;
+        for Stretch { slot, address, len } in aside.all.into_iter().flatten() {
+            stuck += len;
             if let Some(arena) = heap.arenas[slot].as_mut() {
-                arena.put_back(address, punched);
+                arena.put_back(address, false);
+            }
+        }
+        // With everything locked (mlockall) there is no end of them.
+        heap.stuck = if aside.count == ASIDE { heap.dirty() } else { stuck };
+    });
+}
+
+/// Gives a stretch back, and sets aside what cannot be: free blocks of all kinds are one stretch if they are neighbours.
+fn punch(stretch: Stretch, aside: &mut Aside) {
+    let Stretch { slot, mut address, len } = stretch;
+    let end = address + len;
+    while address < end {
+        let given = leading(address, end - address);
+        let wrong = address + given;
+        // Where there is no room for another one, this is the last, and all the rest.
+        let stuck = match end - wrong {
+            0 => 0,
+            rest if aside.count + 1 < ASIDE => refused(wrong, rest),
+            rest => rest,
+        };
+        HEAP.with(|heap| {
+            let Some(arena) = heap.arenas[slot].as_mut() else { return };
+            if given > 0 {
+                arena.cut(address, given);
+                arena.put_back(address, true);
+            }
+            if stuck > 0 {
+                arena.cut(wrong, stuck);
             }
         });
-        if !punched {
-            // Locked in memory (mlock). It stays, and is used again.
-            return;
+        if stuck > 0 {
+            aside.all[aside.count] = Some(Stretch { slot, address: wrong, len: stuck });
+            aside.count += 1;
+        }
+        address = wrong + stuck;
+    }
+}
+
+/// Gives back what can be before the first page that cannot; how many bytes that are.
+fn leading(address: usize, len: usize) -> usize {
+    if arena::punch(address, len) {
+        return len;
+    }
+    // The kernel has punched up to that page, but does not say which it is.
+    let (mut good, mut bad) = (0, len / PAGE);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        if arena::punch(address + good * PAGE, (middle - good) * PAGE) {
+            good = middle;
+        } else {
+            bad = middle;
         }
     }
+    good * PAGE
+}
+
+/// Bytes from a page that cannot be given back to one that can. Short stretches that can may be among them.
+fn refused(address: usize, len: usize) -> usize {
+    let punched = |page: usize| arena::punch(address + page * PAGE, PAGE);
+    let last = len / PAGE - 1;
+    let longest = (STRIDE / PAGE).max(last / 64);
+    let (mut bad, mut step) = (0, 1);
+    let mut good = loop {
+        if bad == last {
+            return len;
+        }
+        let next = last.min(bad + step);
+        if punched(next) {
+            break next;
+        }
+        (bad, step) = (next, longest.min(step * 2));
+    };
+    while good - bad > 1 {
+        let middle = bad.midpoint(good);
+        if punched(middle) {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    good * PAGE
 }
 
 /// Stops everything until [`go_on`]: nobody allocates, frees or gives back.

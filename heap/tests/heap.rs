@@ -102,7 +102,7 @@ macro_rules! limits {
 }
 
 limits!(few_addresses some_addresses half_of_the_addresses file_size file_size_later closed no_descriptors no_descriptors_later);
-limits!(no_book guard locked stack_of_a_child dead_child signalled chain);
+limits!(no_book guard locked locked_once locked_often stack_of_a_child dead_child signalled chain);
 
 #[test]
 fn another_allocator_behind_the_heap() {

@@ -257,6 +257,84 @@ static void locked(void)
 	free(p);
 }
 
+/* Bytes of memory behind an arena. */
+static long resident(const void *block)
+{
+	struct rustmx_heap_range r;
+	struct stat s;
+	CHECK(!heap()->find(block, &r) && !fstat(r.fd, &s));
+	return s.st_blocks * 512 >> 20;
+}
+
+/* One block that is freed while it is locked does not keep all others in memory. */
+static void locked_once(void)
+{
+	enum { LOCKED = 128, BLOCK = 32, AT_ONCE = 8 };
+	limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
+	char *first = malloc(LOCKED << 20), *p[AT_ONCE];
+	CHECK(first && ours(first));
+	if (mlock(first, LOCKED << 20))
+		return; /* not allowed here */
+	free(first);
+	for (int done = 0; done < 4096; done += AT_ONCE * BLOCK) {
+		for (int i = 0; i < AT_ONCE; i++) {
+			CHECK((p[i] = malloc(BLOCK << 20)) && ours(p[i]));
+			memset(p[i], i + 1, BLOCK << 20);
+		}
+		/* Forwards, backwards and from the middle: the locked pages are in stretches with others, before and behind them. */
+		static const int order[4][AT_ONCE] = { { 0, 1, 2, 3, 4, 5, 6, 7 }, { 7, 6, 5, 4, 3, 2, 1, 0 },
+						       { 3, 4, 2, 5, 1, 6, 0, 7 }, { 0, 7, 2, 5, 4, 3, 6, 1 } };
+		for (int i = 0; i < AT_ONCE; i++)
+			free(p[order[done / (AT_ONCE * BLOCK) % 4][i]]);
+		long left = resident(first);
+		CHECK(left <= LOCKED + 64 + 4, "%ld MiB are left after %d", left, done);
+	}
+	/* It can be given back once it is no longer locked and was used again. */
+	CHECK(!munlock(first, LOCKED << 20));
+	CHECK((first = malloc(300 << 20)));
+	memset(first, 1, 300 << 20);
+	for (int i = 0; i < AT_ONCE; i++)
+		CHECK((p[i] = malloc(BLOCK << 20)));
+	for (int i = 0; i < AT_ONCE; i++)
+		memset(p[i], i + 1, BLOCK << 20);
+	for (int i = 0; i < AT_ONCE; i++)
+		free(p[i]);
+	free(first);
+	long left = resident(first);
+	CHECK(left <= 64, "%ld MiB are left", left);
+}
+
+/* More locked blocks than a purge looks at, with others between them: in the end only they are left. */
+static void locked_often(void)
+{
+	enum { PAIRS = 40, LEN = 1 << 20, REST = 8 << 20 };
+	limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
+	char *locked[PAIRS], *rest[PAIRS];
+	for (int i = 0; i < PAIRS; i++) {
+		CHECK((locked[i] = malloc(LEN)) && (rest[i] = malloc(REST)));
+		memset(rest[i], 1, REST);
+		if (mlock(locked[i], LEN))
+			return; /* not allowed here */
+	}
+	for (int i = 0; i < PAIRS; i++) {
+		free(locked[i]);
+		free(rest[i]);
+	}
+	/* Somebody has to free something for a purge to begin. */
+	for (int i = 0; i < 20; i++) {
+		char *p[4];
+		for (int k = 0; k < 4; k++) {
+			CHECK((p[k] = malloc(100 << 20)));
+			memset(p[k], 1, 100 << 20);
+		}
+		for (int k = 0; k < 4; k++)
+			free(p[k]);
+	}
+	char *p = malloc(LEN);
+	long left = resident(p);
+	CHECK(left <= PAIRS + 64 + 64, "%ld MiB are left", left);
+}
+
 /* A coroutine on a stack from malloc forks. */
 static ucontext_t outside, inside;
 
@@ -482,6 +560,8 @@ int main(int argc, char **argv)
 		{ "no_book", no_book },
 		{ "guard", guard },
 		{ "locked", locked },
+		{ "locked_once", locked_once },
+		{ "locked_often", locked_often },
 		{ "stack", stack },
 		{ "stack_of_a_child", stack_of_a_child },
 		{ "bad_free", bad_free },
