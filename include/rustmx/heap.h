@@ -14,6 +14,9 @@
  * mapping, and are used again later. fork ends all of it for the child: its blocks stay where they are and are not found any more;
  * new ones are found in arenas of another generation.
  *
+ * Not of memory that the program itself maps over a block (mmap with MAP_FIXED, mremap, shmat with SHM_REMAP): what is sent of it, and
+ * what a forked child gets, is what the file holds.
+ *
  * What exporting means. A descriptor is for a whole arena: who has it can read every long block of the program.
  *
  * All functions may be called by any thread at any time, in a signal handler too. They do not change errno.
