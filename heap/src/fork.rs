@@ -30,13 +30,18 @@ pub(crate) fn register() -> bool {
 /// The signal mask of the thread that forks, from `before` until `parent` or `child` restores it. Its lock is held as long.
 static MASK: Lock<MaybeUninit<libc::sigset_t>> = Lock::new(MaybeUninit::uninit());
 
-/// Blocks all signals, and returns what was blocked before. A handler that ran in the child before it has its copy would write to
+/// Signals by which the kernel says what a thread itself just did: blocked, they would end the process.
+const OF_THIS_THREAD: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Blocks all signals that come from elsewhere, and returns what was blocked before. A handler that ran in the child before it has its copy would write to
 /// its parent's heap, and what it wrote would be missing in its own.
 fn block() -> MaybeUninit<libc::sigset_t> {
     let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: places for two sets; the first is written before it is read.
+    // SAFETY: places for two sets; the first is written before it is read or changed.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        // A filter of system calls may have one of ours done by a handler of SIGSYS.
+        OF_THIS_THREAD.iter().for_each(|signal| _ = libc::sigdelset(all.as_mut_ptr(), *signal));
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
     }
     old
