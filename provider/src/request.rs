@@ -234,11 +234,13 @@ pub struct Finished {
 /// What a peer did to our memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Touched {
-    /// Whether it wrote.
+    /// Whether it changed the memory: what counters of regions tell apart.
     pub write: bool,
+    /// Whether it got something back: what counters of endpoints tell apart.
+    pub fetch: bool,
     /// Bytes of the whole operation, as far as they fit a number of 32 bits.
     pub len: usize,
-    /// The region.
+    /// The region; of its last piece, if there are several.
     pub key: u64,
     /// Data for our application.
     pub data: Option<u64>,

@@ -316,10 +316,11 @@ impl Reporter {
 
     /// A peer read or wrote our memory; with data, that is an entry.
     pub fn touched(&self, out: &mut Out<'_>, touched: &Touched) {
-        let Touched { write, len, key, data } = *touched;
-        let event = if write { CntrEvents::REMOTE_WRITE } else { CntrEvents::REMOTE_READ };
-        self.count(out, event, false);
-        for cntr in out.regions.counters(key, event) {
+        let Touched { write, fetch, len, key, data } = *touched;
+        let event = |write| if write { CntrEvents::REMOTE_WRITE } else { CntrEvents::REMOTE_READ };
+        // fi_endpoint(3): fetching atomics count as reads; fi_mr(3): as what changes the region.
+        self.count(out, event(!fetch), false);
+        for cntr in out.regions.counters(key, event(write)) {
             if let Some(c) = out.cntrs.get_mut(cntr.0) {
                 c.ok += 1;
             }

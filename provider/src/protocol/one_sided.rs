@@ -55,8 +55,13 @@ struct Open {
     failed: Option<Error>,
 }
 
-/// Counts the last record of an operation that touched our memory.
+/// What touched our memory, with the last record of an operation.
 type Served = Option<Touched>;
+
+/// Whether a record is of an operation's last piece: an operation counts once, however many it has.
+fn is_last(header: &Header) -> bool {
+    header.flags & flag::LAST != 0
+}
 
 enum Owed {
     /// Bytes of a region, as far as sent.
@@ -102,6 +107,7 @@ impl Job {
     fn step(&mut self, link: &mut Link, fragment: usize) -> Result<bool, NotSent> {
         let place = self.places.get(self.piece).copied().unwrap_or(RemoteSeg { addr: 0, len: 0, key: 0 });
         let last_piece = self.piece + 1 >= self.places.len();
+        let last_piece_flag = if last_piece { flag::LAST } else { 0 };
         let left = place.len - self.sent;
         let at = self.place(place.addr.wrapping_add(self.sent as u64));
         let mut moved = left;
@@ -119,18 +125,20 @@ impl Job {
             }
             Task::Get(_) => {
                 let draft = record(Kind::Get, place.key, place.len as u64, at);
-                link.send(&Draft { flags: flag::LAST, ..draft }, Class::Envelope)?;
+                link.send(&Draft { flags: last_piece_flag, ..draft }, Class::Envelope)?;
             }
             Task::Atomic(order, operands, comparands, _) => {
                 let part = |of: &[u8]| of.get(self.before..self.before + place.len).unwrap_or(&[]).to_vec();
                 let mut bytes = part(operands);
                 bytes.extend(part(comparands));
                 let draft = record(Kind::Atomic, place.key, order.emit(place.len), at);
-                link.send(&Draft { flags: flag::LAST, len: bytes.len(), bytes: &bytes, ..draft }, Class::Envelope)?;
+                link.send(&Draft { flags: last_piece_flag, len: bytes.len(), bytes: &bytes, ..draft }, Class::Envelope)?;
             }
             Task::Event(write, data) => {
                 let flags = flag::LAST | if data.is_some() { flag::CQ_DATA } else { 0 } | if *write { 0 } else { flag::READ };
-                link.send(&Draft { flags, ..record(Kind::Event, place.key, data.unwrap_or(0), at) }, Class::Envelope)?;
+                // As what the target's engine does is told: once, of the region of the last piece.
+                let key = self.places.last().map_or(place.key, |last| last.key);
+                link.send(&Draft { flags, ..record(Kind::Event, key, data.unwrap_or(0), at) }, Class::Envelope)?;
                 return Ok(true);
             }
         }
@@ -249,7 +257,7 @@ impl OneSided {
         self.failed_put = None;
         self.debts.push_back(Debt { id: place.id, piece: 0, what: Owed::Outcome(outcome) });
         let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
-        Ok(outcome.ok().map(|()| Touched { write: true, len: place.total(), key: header.tag, data }))
+        Ok(outcome.ok().map(|()| Touched { write: true, fetch: false, len: place.total(), key: header.tag, data }))
     }
 
     /// Target: a GET is at the head of the ring.
@@ -263,7 +271,7 @@ impl OneSided {
         let (what, served) = match reached {
             Ok(seg) => (
                 Owed::Bytes { key, addr: place.addr, len: seg.len(), sent: 0 },
-                Some(Touched { write: false, len: seg.len(), key, data: None }),
+                is_last(header).then_some(Touched { write: false, fetch: true, len: seg.len(), key, data: None }),
             ),
             Err(why) => (Owed::Outcome(Err(why)), None),
         };
@@ -294,7 +302,8 @@ impl OneSided {
             }
             Ok(old)
         });
-        let served = done.is_ok().then_some(Touched { write: order.has_operands(), len: bytes, key, data: None });
+        let (write, fetch) = (order.has_operands(), order.form != AtomicForm::Base);
+        let served = (done.is_ok() && is_last(header)).then_some(Touched { write, fetch, len: bytes, key, data: None });
         let what = match done {
             Ok(old) if order.form != AtomicForm::Base => Owed::Values(old),
             other => Owed::Outcome(other.map(drop)),
@@ -307,7 +316,8 @@ impl OneSided {
     pub fn on_event(link: &Link, header: &Header) -> Touched {
         let place = Place::parse(link.body());
         let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
-        Touched { write: header.flags & flag::READ == 0, len: place.total(), key: header.tag, data }
+        let fetch = header.flags & flag::READ != 0;
+        Touched { write: !fetch, fetch, len: place.total(), key: header.tag, data }
     }
 
     /// Initiator: an ANSWER is at the head of the ring.

@@ -7,12 +7,13 @@ mod common;
 mod refusals;
 mod told;
 
-use common::{Deadline, Event, Node, Rng, attr, by_network_only, pattern, seg, watchdog};
+use common::{Deadline, Event, Node, Rng, attr, by_network, by_network_only, pattern, seg, watchdog};
 use rustmx::region::execute;
 use rustmx::{
-    ATOMIC_MAX, Access, Addr, AtomicArgs, AtomicForm, AtomicOp, AtomicType, CntrEvents, CompFlags, Config, Error, OpFlags, Order,
-    Region, RemoteSeg, RmaArgs, UserCtx, UserSeg,
+    ATOMIC_MAX, Access, Addr, AddressVector, AtomicArgs, AtomicForm, AtomicOp, AtomicType, CntrEvents, CompFlags, Config, Domain,
+    Error, Log, OpFlags, Order, Region, RemoteSeg, RmaArgs, UserCtx, UserSeg,
 };
+use std::sync::Arc;
 
 /// Whether the kernel lets this process use process_vm_readv at all.
 fn kernel_allows() -> bool {
@@ -251,6 +252,71 @@ fn data_of_a_write_arrive_behind_it_and_counters_count() {
         one(&mut a, &mut b).expect("written");
         b.quiet(50);
         assert_eq!(of_one.map(|cntr| b.domain.cntr_read(cntr)), [1, 2], "cma {cma}");
+    }
+}
+
+/// An operation counts once, however many pieces it has, and atomics that fetch count as reads where endpoints do, and as writes where regions do
+/// (fi_endpoint(3), fi_mr(3)).
+#[test]
+fn each_operation_counts_once_and_as_what_it_is() {
+    let _dog = watchdog("what_counts", 30);
+    for cma in both_ways() {
+        let mut domain = Domain::new(Arc::new(by_network(config(cma))), Log::silent());
+        let (cq, ep, av) = (domain.cq_open(), domain.ep_open(attr()).expect("endpoint"), Arc::new(AddressVector::new()));
+        let kinds = [CntrEvents::REMOTE_READ, CntrEvents::REMOTE_WRITE];
+        let of_endpoint = kinds.map(|events| {
+            let cntr = domain.cntr_open();
+            domain.ep_bind_cntr(ep, cntr, events).expect("bound");
+            cntr
+        });
+        domain.ep_bind_av(ep, av.clone()).expect("av");
+        domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+        domain.ep_enable(ep).expect("enable");
+        let (mut a, mut b) = (Node::with(config(cma), attr()), Node { domain, ep, cq, av });
+        let to = a.knows(&b);
+        let (mut theirs, mut ours, mut back) = (vec![0u8; 96], [1u8; 48], [0u8; 48]);
+        b.domain.mr_register(Some(1), region(&mut theirs, all_rights())).expect("registered");
+        let of_region = kinds.map(|events| {
+            let cntr = b.domain.cntr_open();
+            b.domain.mr_bind_cntr(1, cntr, events).expect("bound");
+            cntr
+        });
+        let places: Vec<_> = (0..3).map(|i| RemoteSeg { addr: 32 * i, len: 16, key: 1 }).collect();
+        let mut expected = [[0; 2]; 2];
+        for what in 0..5 {
+            let (from, into) = ([seg(&mut ours)], [seg(&mut back)]);
+            let order = |op, form| Order { op, kind: AtomicType::U64, form };
+            let by = match what {
+                0 => a.domain.rma(a.ep, &rma(to, false, &into, &places, 1)).map(|()| ([1, 0], [1, 0])),
+                1 => a.domain.rma(a.ep, &rma(to, true, &from, &places, 1)).map(|()| ([0, 1], [0, 1])),
+                2 => {
+                    let sum = atomic(to, order(AtomicOp::Sum, AtomicForm::Base), [&from, &[], &[]], &places);
+                    a.domain.atomic(a.ep, &sum).map(|()| ([0, 1], [0, 1]))
+                }
+                3 => {
+                    let fetch = atomic(to, order(AtomicOp::Sum, AtomicForm::Fetch), [&from, &[], &into], &places);
+                    a.domain.atomic(a.ep, &fetch).map(|()| ([1, 0], [0, 1]))
+                }
+                _ => {
+                    let read = atomic(to, order(AtomicOp::Read, AtomicForm::Fetch), [&[], &[], &into], &places);
+                    a.domain.atomic(a.ep, &read).map(|()| ([1, 0], [1, 0]))
+                }
+            };
+            let (endpoint, region) = by.expect("started");
+            one(&mut a, &mut b).expect("done");
+            for i in 0..2 {
+                expected[0][i] += endpoint[i];
+                expected[1][i] += region[i];
+            }
+            let until = Deadline::new(5);
+            let mut counted = || [of_endpoint, of_region].map(|both| both.map(|cntr| b.domain.cntr_read(cntr)));
+            while counted() != expected {
+                a.domain.progress();
+                until.check(|| format!("cma {cma}, {what}: {:?}, not {expected:?}", counted()));
+            }
+            a.domain.progress();
+            assert_eq!(counted(), expected, "cma {cma}, {what}");
+        }
     }
 }
 
