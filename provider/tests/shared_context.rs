@@ -32,10 +32,15 @@ impl Host {
     }
 
     fn join(&mut self) {
+        self.join_by(false);
+    }
+
+    /// `selective`: entries for those who ask.
+    fn join_by(&mut self, selective: bool) {
         let cq = self.domain.cq_open();
         let ep = self.domain.ep_open(attr()).expect("endpoint");
         self.domain.ep_bind_av(ep, self.av.clone()).expect("av");
-        self.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+        self.domain.ep_bind_cq(ep, cq, true, true, selective).expect("cq");
         self.domain.ep_bind_srx(ep, self.srx).expect("context");
         self.domain.ep_enable(ep).expect("enable");
         self.eps.push((ep, cq));
@@ -335,4 +340,41 @@ fn what_a_context_refuses() {
     host.domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
     host.domain.ep_bind_srx(ep, host.srx).expect("context");
     assert_eq!(host.domain.ep_enable(ep), Err(Error::Invalid));
+}
+
+/// Whether a message has an entry is said by its receive and by the queue of the endpoint to which it comes, whichever was first.
+#[test]
+fn each_member_tells_as_its_queue_is_bound() {
+    let _dog = watchdog("selective_members", 30);
+    for flags in [OpFlags::empty(), OpFlags::COMPLETION] {
+        let mut host = Host::new(0);
+        let (mut early, mut late) = (vec![[0u8; 8]; 3], vec![[0u8; 8]; 3]);
+        let post = |host: &mut Host, bufs: &mut [[u8; 8]]| {
+            for buf in bufs {
+                host.post(Want { flags, ..Want::tag(1) }, buf).expect("posted");
+            }
+        };
+        // Before there is a member, and with the first one's settings in sight.
+        post(&mut host, &mut early);
+        [true, false, true].into_iter().for_each(|selective| host.join_by(selective));
+        post(&mut host, &mut late);
+        let mut a = Node::new();
+        let to: Vec<_> = (0..3).map(|i| host.known_by(&a, i)).collect();
+        let (mut out, mut told) = ([7u8; 8], [0; 3]);
+        let until = Deadline::new(10);
+        for _ in 0..2 {
+            for (i, to) in to.iter().enumerate() {
+                let before = early.iter().chain(&late).filter(|buf| **buf == out).count();
+                a.send(Msg::new(*to, 1), &mut out).expect("send");
+                while early.iter().chain(&late).filter(|buf| **buf == out).count() == before {
+                    a.poll();
+                    told[i] += host.poll(i).len();
+                    until.check(|| format!("member {i}"));
+                }
+            }
+        }
+        (0..3).for_each(|i| told[i] += host.poll(i).len());
+        let asked = flags.contains(OpFlags::COMPLETION);
+        assert_eq!(told, if asked { [2, 2, 2] } else { [0, 2, 0] }, "asked for: {asked}");
+    }
 }

@@ -116,7 +116,8 @@ impl Domain {
             self.bring_books_up_to_date();
         }
         let member = self.member(srx);
-        let report = member.and_then(|at| self.eps.get(at)).is_none_or(|ep| ep.reports_recv(flags));
+        // Whoever gets the message may have a queue that tells of all.
+        let report = flags.contains(OpFlags::COMPLETION);
         let context = self.contexts.get_mut(srx.0).ok_or(Error::Invalid)?;
         if flags.contains(OpFlags::MULTI_RECV) && !probe {
             return self.srx_recv_multi(srx, args, report);

@@ -205,7 +205,7 @@ fn finish_in_shared(report: &Reporter, rest: Rest, out: &mut Out<'_>, req: &Recv
     report.received(out, req, env, placed, src, rest.flags());
     match rest {
         // Nothing was told of the message, but the buffer's end always is (fi_msg(3), FI_MULTI_RECV).
-        Rest::Over if !req.report && placed >= env.total => report.buffer_released(out, req.ctx),
+        Rest::Over if !report.tells(req) && placed >= env.total => report.buffer_released(out, req.ctx),
         Rest::Cancelled(tagged) => report.buffer_cancelled(out, req.ctx, tagged),
         Rest::InUse | Rest::Over => {}
     }

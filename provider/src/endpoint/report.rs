@@ -80,6 +80,8 @@ pub(super) struct Reporter {
     rx: Option<Binding>,
     cntrs: SmallVec<[(CntrId, CntrEvents); 2]>,
     source: bool,
+    /// Receives are those of a context that several endpoints share: whether they were posted for an entry in any case is known, but not to whose queue it would go.
+    shares: bool,
     /// The endpoint's.
     index: u32,
     /// Somebody besides the queues wants to hear of what happens: counters are bound, there is deferred work, or a thread sleeps.
@@ -99,12 +101,24 @@ impl Reporter {
             rx: None,
             cntrs: SmallVec::new(),
             source,
+            shares: false,
             index,
             attended: Cell::new(false),
             listening: Cell::new(false),
             asides: Cell::new(false),
             news: Arc::default(),
         }
+    }
+
+    /// From now on it receives with the books of a context.
+    pub fn share(&mut self) {
+        self.shares = true;
+    }
+
+    /// Whether a message that has come to a receive produces an entry.
+    #[inline]
+    pub fn tells(&self, req: &RecvReq) -> bool {
+        req.report || self.shares && self.wants_recv(OpFlags::empty())
     }
 
     /// The endpoint's index.
@@ -283,7 +297,7 @@ impl Reporter {
         if self.attended.get() {
             self.count_own(out, CntrEvents::RECV, false, req.report, req.special.aside());
         }
-        if req.report
+        if self.tells(req)
             && let Some(cq) = self.rx.and_then(|b| out.cqs.get_mut(b.cq.0))
         {
             cq.push(c);

@@ -104,6 +104,7 @@ impl Endpoint {
         if self.member.is_some() || self.name.is_some() {
             return Err(Error::BadState);
         }
+        self.report.share();
         self.member = Some(Member { context, lent: false, late: Vec::new(), left: Vec::new() });
         Ok(())
     }
@@ -161,11 +162,6 @@ impl Endpoint {
         if let Some(member) = &mut self.member {
             member.lent = false;
         }
-    }
-
-    /// Whether a receive with these flags produces an entry.
-    pub(crate) fn reports_recv(&self, flags: OpFlags) -> bool {
-        self.report.wants_recv(flags)
     }
 
     /// A receive of the context, which gets a message of this endpoint or looks for one. The books are lent.
