@@ -195,13 +195,13 @@ fn finish(
 ) {
     match req.special.multi() {
         None => report.received(out, req, env, placed, src, CompFlags::empty()),
-        Some(id) => finish_in_shared(report, recv::message_done(multis, id), out, req, env, placed, src),
+        Some(id) => finish_in_multi(report, recv::message_done(multis, id), out, req, env, placed, src),
     }
 }
 
 /// The same of a message in a buffer for several.
 #[inline(never)]
-fn finish_in_shared(report: &Reporter, rest: Rest, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr) {
+fn finish_in_multi(report: &Reporter, rest: Rest, out: &mut Out<'_>, req: &RecvReq, env: &Envelope, placed: usize, src: Addr) {
     report.received(out, req, env, placed, src, rest.flags());
     match rest {
         // Nothing was told of the message, but the buffer's end always is (fi_msg(3), FI_MULTI_RECV).

@@ -34,6 +34,8 @@ pub struct Post {
     pub buf: Buf,
     pub multi: bool,
     pub gone: Gone,
+    /// A multi-receive buffer that was cancelled while messages were coming in: it takes no more, and ends behind the last of them.
+    pub leaving: bool,
     /// Numbers of the messages that it got, in order of completion.
     pub got: Vec<usize>,
     pub released: bool,

@@ -327,6 +327,7 @@ impl World {
         }
         match why {
             Some(Error::Cancelled) => {
+                assert_eq!(c.flags.contains(CompFlags::MULTI_RECV), post.leaving, "{at}: {e:?}");
                 post.gone = Gone::Cancelled;
                 return;
             }
@@ -334,7 +335,7 @@ impl World {
             Some(_) => panic!("{at}: {e:?}"),
         }
         if c.flags.contains(CompFlags::MULTI_RECV) {
-            assert!(post.multi, "{at}: {e:?}");
+            assert!(post.multi && !post.leaving, "{at}: {e:?}");
             post.released = true;
             if !c.flags.contains(CompFlags::RECV) {
                 return;
