@@ -504,10 +504,13 @@ impl Endpoint {
                     self.depart(out, id, Error::Version);
                     return true;
                 }
+                // By another line may have come what its last records name.
                 Reply::Ended => {
                     line.forget();
-                    self.poll.ending.push(id);
-                    return true;
+                    if !self.poll.ending.contains(&id) {
+                        self.poll.ending.push(id);
+                    }
+                    (at, more) = (at + 1, true);
                 }
             }
         }

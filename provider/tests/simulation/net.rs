@@ -424,7 +424,7 @@ impl Net {
     }
 
     /// Shows what `node` had published up to `seq`.
-    fn flush(&mut self, node: usize, seq: u64) {
+    pub fn flush(&mut self, node: usize, seq: u64) {
         for way in self.ways.iter_mut().filter(|w| w.owner == node) {
             while way.queue.front().is_some_and(|i| i.seq <= seq) {
                 way.show_next();

@@ -213,6 +213,8 @@ impl Line for Talk {
         let mut net = self.net.lock();
         let (node, other) = (net.lines[self.at][self.end].node, net.lines[self.at][1 - self.end].node);
         if !net.lines[self.at][1 - self.end].open || !net.places[node].alive {
+            // Whoever sees that it has ended sees all that it wrote before.
+            net.flush(other, u64::MAX);
             return Err(NoCall::Never(Error::PeerGone));
         }
         let mute = net.weather.mute;
