@@ -304,8 +304,13 @@ impl Net {
     fn check_loans(&mut self, at: usize, node: usize, header: &Header, named: u32) {
         // Who has heard a call may lend before its own segment is handed over.
         let to = self.ways[at].to;
-        let lent = |number: u32| {
-            self.loans.iter().position(|loan| loan.0 == node && loan.2 == number && to.is_none_or(|to| to == loan.1))
+        let of = |number: u32, fits: &dyn Fn(usize) -> bool| {
+            self.loans.iter().position(|loan| loan.0 == node && loan.2 == number && fits(loan.1))
+        };
+        let handed = |other: usize| self.ways.iter().any(|way| way.owner == node && way.to == Some(other));
+        let lent = |number: u32| match to {
+            Some(to) => of(number, &|other| to == other),
+            None => of(number, &|other| !handed(other)).or_else(|| of(number, &|_| true)),
         };
         if header.kind == Kind::Done && header.flags & flag::RECALLED != 0 {
             let known = lent(header.tag as u32).unwrap_or_else(|| panic!("node {node} ends a loan that there was not"));
