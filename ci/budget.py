@@ -104,16 +104,6 @@ def profile(binary, function, locked, folder):
     return Profile(out, f"hotpath::{function}", binary, locked)
 
 
-def least(binary, name, budget, locked, folder):
-    """The count of a path. What comes by the network is polled for, and how often in vain is the kernel's matter: there the least of up to three counts."""
-    one = profile(binary, name, locked, folder)
-    for _ in range(2):
-        if "network" not in name or one.instructions() <= budget:
-            break
-        one = min(one, profile(binary, name, locked, folder), key=Profile.instructions)
-    return one
-
-
 def main():
     rows = budgets()
     binary = build()
@@ -122,7 +112,7 @@ def main():
     symbols = subprocess.run(["nm", "-C", binary], stdout=subprocess.PIPE, text=True, check=True).stdout
     present = set(re.findall(r"\bhotpath::(budget_\w+)$", symbols, re.M))
     locked = locked_instructions(binary)
-    found = {name: least(binary, name, rows.get(name, (0, set()))[0], locked, folder) for name in sorted(present)}
+    found = {name: profile(binary, name, locked, folder) for name in sorted(present)}
     polls = sum(found[name].calls for name in found if name in ("budget_idle", "budget_receive", "budget_completion"))
     print(f"{'path':<28}{'instructions':>13}{'budget':>8}{'allocator':>11}{'locked':>8}{'syscalls':>10}   verdict")
     failed = 0

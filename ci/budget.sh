@@ -9,8 +9,8 @@
 #               rounds is let pass: less than one instruction a call)
 #   lock        the executed addresses that objdump shows as `lock`, `xchg` with memory or `mfence`
 #   syscall     callgrind's count of system calls, in the functions that ran inside the path
-# Instruction counts do not depend on the machine's load, but for budget_network_*, which poll: of these the
-# least of up to three runs counts. Needs valgrind and binutils (ci/setup.sh).
+# Instruction counts do not depend on the machine's load: the endpoints of budget_network_* live by a clock that
+# the program sets. Needs valgrind and binutils (ci/setup.sh).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,6 +1,7 @@
 //! What the benchmarks share: an endpoint with everything bound, and a second process that runs the same program in another role.
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
+use rustmx::sys::clock::Clock;
 use rustmx::{
     Addr, AddressVector, Config, CqId, Domain, EpAttr, EpId, Error, INJECT_MAX, Log, Name, OpFlags, RecvArgs, Result, SendArgs,
     UserCtx, UserSeg,
@@ -20,7 +21,12 @@ pub struct Node {
 impl Node {
     /// Sends have `tx_flags` if they do not say otherwise.
     pub fn new(config: Config, tx_flags: OpFlags) -> Node {
-        let mut domain = Domain::new(Arc::new(config), Log::silent());
+        Node::on(Clock::of_process(), config, tx_flags)
+    }
+
+    /// The same by another time.
+    pub fn on(clock: Clock, config: Config, tx_flags: OpFlags) -> Node {
+        let mut domain = Domain::with_clock(Arc::new(config), Log::silent(), clock);
         let cq = domain.cq_open();
         let rx_flags = OpFlags::COMPLETION;
         let attr = EpAttr {
