@@ -173,11 +173,16 @@ unsafe fn addresses(query: &Query<'_>, hints: Option<&fi_info>) -> Answer<Addres
         }
     };
     let numeric = query.flags & FI_NUMERICHOST != 0;
+    let source = query.flags & FI_SOURCE != 0;
+    if source {
+        src = None; // "ignored in hints if FI_SOURCE flag is set" (fi_getinfo(3))
+    }
     let unknown = |name: Option<Name>| name.map(Some).map_or_else(|| refuse(FI_ENODATA), Ok);
     match (query.node, query.service) {
-        (None, None) if query.flags & FI_SOURCE != 0 => return refuse(FI_EINVAL),
+        (None, None) if source => return refuse(FI_EINVAL),
         (None, None) => {}
-        (node, Some(service)) if query.flags & FI_SOURCE != 0 => src = unknown(resolve::service(node, service, numeric))?,
+        (node, Some(service)) if source => src = unknown(resolve::service(node, service, numeric))?,
+        (Some(node), None) if source && resolve::is_name(node) => src = unknown(resolve::contact(node, None, numeric))?,
         (Some(node), service) if service.is_some() || resolve::is_name(node) => {
             dest = unknown(resolve::contact(node, service, numeric))?
         }

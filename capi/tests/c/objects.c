@@ -125,6 +125,32 @@ static void addresses(void)
 	fi_freeinfo(h);
 }
 
+/* A source may be named by its text, too, and then whatever the hints say of one counts for nothing. */
+static void sources(void)
+{
+	struct fi_info *h = fi_allocinfo(), *i, *same, *none;
+	char text[256];
+	size_t room = sizeof text;
+	struct fid_av *av;
+	struct fi_av_attr a = { .type = FI_AV_MAP };
+	h->fabric_attr->prov_name = strdup("rustmx");
+	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", "9229", FI_SOURCE, h, &i));
+	EXPECT(0, fi_av_open(n.domain, &a, &av, NULL));
+	fi_av_straddr(av, i->src_addr, text, &room);
+	EXPECT(0, fi_close(&av->fid));
+	h->src_addr = malloc(NAME_LEN);
+	h->src_addrlen = NAME_LEN;
+	memcpy(h->src_addr, i->src_addr, NAME_LEN);
+	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), text, NULL, FI_SOURCE, h, &same));
+	CHECK(!same->dest_addr && !memcmp(same->src_addr, i->src_addr, NAME_LEN));
+	EXPECT(0, fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, h, &none));
+	CHECK(!none->dest_addr && memcmp(none->src_addr, i->src_addr, NAME_LEN));
+	fi_freeinfo(none);
+	fi_freeinfo(same);
+	fi_freeinfo(i);
+	fi_freeinfo(h);
+}
+
 static void vectors(void)
 {
 	for (enum fi_av_type type = FI_AV_UNSPEC; type <= FI_AV_TABLE; type++) {
@@ -416,6 +442,7 @@ int main(void)
 	getinfo();
 	addresses();
 	open_net(&n, &plain);
+	sources();
 	vectors();
 	event_queues();
 	counters();
