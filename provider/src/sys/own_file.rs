@@ -7,8 +7,10 @@ use rustix::io::Errno;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a file is not read.
 #[derive(Debug)]
@@ -215,10 +217,28 @@ fn put(path: &Path, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Res
         end(&file)
     });
     let done = written.and_then(|()| std::fs::rename(&draft, path));
-    if done.is_err() {
-        let _ = std::fs::remove_file(&draft);
+    match done {
+        Ok(()) => sweep(path),
+        Err(_) => _ = std::fs::remove_file(&draft),
     }
     done
+}
+
+/// Removes the drafts of a file that whoever wrote them was killed over. Nobody writes for an hour; both times are the file system's, whatever host has set them.
+fn sweep(path: &Path) {
+    const OLD: Duration = Duration::from_secs(3600);
+    let written = |path: &Path| std::fs::symlink_metadata(path).and_then(|m| m.modified());
+    let (Ok(now), Ok(all), Some(name)) = (written(path), std::fs::read_dir(parent(path)), path.file_name()) else { return };
+    for there in all.flatten() {
+        let is_draft = there.file_name().as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| {
+            let mark = rest.strip_prefix(b".").and_then(|rest| rest.strip_suffix(b".new"));
+            mark.is_some_and(|mark| mark.len() == 16 && mark.iter().all(u8::is_ascii_hexdigit))
+        });
+        let age = |then| now.duration_since(then).unwrap_or_default();
+        if is_draft && written(&there.path()).is_ok_and(|then| age(then) >= OLD) {
+            let _ = std::fs::remove_file(there.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -283,6 +303,25 @@ mod tests {
         let mut names: Vec<_> = std::fs::read_dir(&place.0).expect("listed").map(|e| e.expect("entry").file_name()).collect();
         names.sort();
         assert_eq!(names, ["taken"]);
+    }
+
+    #[test]
+    fn old_drafts_of_the_same_file_are_swept_away() {
+        let place = Place::new("sweep");
+        let at = |name: &str| place.0.join(name);
+        let left = ["file.0123456789abcdef.new", "file.0123456789abcdee.new"];
+        let kept = ["other.0123456789abcdef.new", "file.0123456789abcde.new", "file.0123456789abcdeg.new", "file.new"];
+        for name in left.into_iter().chain(kept) {
+            std::fs::write(at(name), "draft").expect("written");
+        }
+        let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+        for name in [left[0]].into_iter().chain(kept) {
+            let file = std::fs::File::options().write(true).open(at(name)).expect("there");
+            file.set_modified(hours_ago).expect("dated");
+        }
+        renew(&at("file"), "new").expect("written");
+        assert_eq!(left.map(|name| at(name).exists()), [false, true], "another process may still write the younger one");
+        assert!(kept.iter().all(|name| at(name).exists()), "whatever is no draft of this file is not ours");
     }
 
     #[test]
