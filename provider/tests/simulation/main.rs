@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `net.rs` | a venue in memory: links with delays, contact that fails, deaths; nothing of it is up to the kernel |
 //! | `net/door.rs` | the same as the engines see it |
+//! | `wires.rs` | connections of the kernel with somebody between, for engines that take each other for other hosts |
 //! | `arena.rs` | memory of engines that is lent to their peers |
 //! | `model.rs` | the naive model of matching, for the messages from one engine to another |
 //! | `world.rs` | engines, and what completes on them |
@@ -24,6 +25,7 @@ mod memory;
 mod model;
 mod net;
 mod trace;
+mod wires;
 mod world;
 
 use common::watchdog;
@@ -121,6 +123,42 @@ fn engines_at_the_kernels_sockets_do_what_the_model_says() {
         let mut world = World::new(seed, Make { real: true, ..Make::default() });
         work(&mut world, 2, 120);
     }
+}
+
+/// The same by TCP, where bytes come in pieces, and late.
+#[test]
+fn engines_that_are_elsewhere_do_what_the_model_says() {
+    let _dog = watchdog("simulation by TCP", 300);
+    for seed in seeds(30) {
+        let mut world = World::new(seed, Make { wired: true, ..Make::default() });
+        work(&mut world, 2, 120);
+    }
+}
+
+/// Two lose each other amid whatever they do, and nobody else loses anybody; or one closes.
+#[test]
+fn a_cable_is_cut() {
+    let _dog = watchdog("cables", 300);
+    let mut cut = 0;
+    for seed in seeds(60) {
+        let mut world = World::new(seed, Make { wired: true, ..Make::default() });
+        for _ in 0..world.rng.range(20, 300) {
+            world.step();
+        }
+        if world.rng.one_in(4) {
+            let one = world.rng.range(0, world.engines.len());
+            world.close(one);
+        } else {
+            cut += usize::from(world.cut());
+        }
+        for _ in 0..50 {
+            world.step();
+        }
+        world.mourn();
+        work(&mut world, 1, 50);
+    }
+    println!("{cut} cables were cut");
+    assert!(cut > 0);
 }
 
 /// An engine dies at any point of what it published, or closes; everybody else goes on. If it can be found without its name, it is

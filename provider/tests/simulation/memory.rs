@@ -7,6 +7,7 @@
 
 use crate::common::{Event, Node, Rng, attr, pattern, seg, watchdog};
 use crate::net::{Shared, Weather};
+use crate::wires::Wires;
 use crate::world;
 use crate::{seeds, variable};
 use rustmx::{
@@ -16,6 +17,7 @@ use rustmx::{
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const BYTES: usize = 40_000;
 const KEY: u64 = 77;
@@ -45,6 +47,7 @@ struct Half {
 struct Pair {
     halves: [Half; 2],
     net: Shared,
+    wires: Wires,
     clock: Arc<AtomicU64>,
     rng: Rng,
     seed: u64,
@@ -61,14 +64,23 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    fn new(seed: u64) -> Pair {
+    /// By TCP, or inside a host.
+    fn new(seed: u64, wired: bool) -> Pair {
         let mut rng = Rng(seed);
         let clock = Arc::new(AtomicU64::new(1));
         let weather =
             Weather { delay: rng.pick(&[0, 1_000, 30_000]), deaf: 0, busy: rng.pick(&[0, 3]), mute: rng.pick(&[0, 3]), thin: 0 };
         let net = Shared::new(seed, weather, clock.clone());
-        let nodes = [(); 2].map(|()| world::open(world::config(&mut rng), attr(), &clock, Some(&net)));
-        let ways = [nodes[0].knows(&nodes[1]), nodes[1].knows(&nodes[0])];
+        let key = (wired && rng.one_in(3)).then(|| rng.next());
+        let nodes = [(); 2].map(|()| match wired {
+            true => world::open(world::wired(&mut rng, key), attr(), &clock, None),
+            false => world::open(world::config(&mut rng), attr(), &clock, Some(&net)),
+        });
+        let mut wires = Wires::default();
+        let ways = [0, 1].map(|a| match wired {
+            true => nodes[a].av.insert(&wires.plug(a, 1 - a, &nodes[1 - a])),
+            false => nodes[a].knows(&nodes[1 - a]),
+        });
         let mut at = 0;
         let halves = nodes.map(|mut node| {
             let mut region = pattern(BYTES, at);
@@ -80,13 +92,17 @@ impl Pair {
             at += 1;
             half
         });
-        Pair { halves, net, clock, rng, seed, alive: [true; 2] }
+        Pair { halves, net, wires, clock, rng, seed, alive: [true; 2] }
     }
 
     fn with<T>(&mut self, s: usize, f: impl FnOnce(&mut Node) -> T) -> T {
         self.net.lock().deliver();
         let did = f(&mut self.halves[s].node);
-        self.net.lock().collect(s);
+        self.wires.pass(&mut self.rng);
+        let mut net = self.net.lock();
+        if !net.is_empty() {
+            net.collect(s);
+        }
         did
     }
 
@@ -226,9 +242,12 @@ impl Pair {
 
     /// Everything ends.
     fn settle(&mut self) {
-        for _ in 0..5000 {
+        for round in 0..5000 {
             if !self.is_open(0) && !self.is_open(1) && self.agrees() {
                 return;
+            }
+            if round > 500 && self.wires.any() {
+                std::thread::sleep(Duration::from_millis(2));
             }
             self.turn(0);
             self.turn(1);
@@ -250,7 +269,7 @@ fn memory_is_what_was_put_there() {
     let _dog = watchdog("memory", 300);
     let (mut direct, mut one_sided, mut atomics, mut both) = (0, 0, 0, 0);
     for seed in seeds(60) {
-        let mut pair = Pair::new(seed);
+        let mut pair = Pair::new(seed, false);
         let closes = pair.rng.below(300);
         for step in 0..200 {
             let s = pair.rng.range(0, 2);
@@ -274,11 +293,32 @@ fn memory_is_what_was_put_there() {
     assert!(variable("RUSTMX_SEED").is_some() || one_sided > 0 && atomics > 0);
 }
 
+/// The same by TCP.
+#[test]
+fn memory_that_is_elsewhere_is_what_was_put_there() {
+    let _dog = watchdog("memory by TCP", 300);
+    let (mut one_sided, mut atomics) = (0, 0);
+    for seed in seeds(30) {
+        let mut pair = Pair::new(seed, true);
+        for _ in 0..200 {
+            let s = pair.rng.range(0, 2);
+            if pair.rng.one_in(2) { pair.step(s) } else { pair.turn(s) }
+        }
+        pair.settle();
+        for half in &pair.halves {
+            one_sided += half.node.stats().one_sided;
+            atomics += half.node.stats().atomics;
+        }
+    }
+    println!("{one_sided} by the target, {atomics} atomics");
+    assert!(one_sided > 0 && atomics > 0);
+}
+
 #[test]
 fn the_target_dies() {
     let _dog = watchdog("memory of the dead", 300);
     for seed in seeds(100) {
-        let mut pair = Pair::new(seed);
+        let mut pair = Pair::new(seed, false);
         if pair.rng.one_in(2) {
             let net = pair.net.clone();
             net.lock().close_to_kernel(0);

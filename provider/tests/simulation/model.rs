@@ -18,6 +18,9 @@ pub struct Sent {
     pub buf: Buf,
     /// Completions that are still to come: one, or none if it was injected.
     pub open: bool,
+    /// Its completion is to say that it was delivered, and said so.
+    pub asks: bool,
+    pub delivered: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,10 +7,13 @@ use crate::arena::ROOMY;
 use crate::common::{Event, Node, Rng, attr, contact, fresh_port};
 use crate::model::{ALIGN, Flow, Gone, MIN_LEFT};
 use crate::net::{self, Shared, Weather};
+use crate::wires::Wires;
+use rustmx::config::network::{Iface, Secret};
 use rustmx::sys::clock::Clock;
 use rustmx::{Addr, CompFlags, Config, Domain, EpAttr, Error, Log, LogLevel, LogSink, LogSubsystem, Name, Service};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Contexts: what it is, the number of the flow, the number in the flow's list.
 const SEND: usize = 1 << 40;
@@ -47,6 +50,8 @@ pub struct Make {
     pub engines: usize,
     /// Real sockets and segments, where the kernel decides when contact is made.
     pub real: bool,
+    /// Real connections, as between hosts, and cables between them.
+    pub wired: bool,
     /// Contact fails now and then.
     pub rough: bool,
     /// Nobody is found by a contact address: two engines have one link.
@@ -59,6 +64,7 @@ pub struct World {
     pub engines: Vec<Engine>,
     pub flows: Vec<Flow>,
     pub net: Shared,
+    pub wires: Wires,
     pub clock: Arc<AtomicU64>,
     pub rng: Rng,
     pub seed: u64,
@@ -137,6 +143,23 @@ pub fn config(rng: &mut Rng) -> Config {
     Config { cache_count: if config.hot_peers < 8 { config.hot_peers } else { 1024 }, ..config }
 }
 
+/// The same for engines that are elsewhere for each other, all of them with this key, if any.
+pub fn wired(rng: &mut Rng, key: Option<u64>) -> Config {
+    let secret = key.map(|key| Secret::parse(&format!("{key:032x}")).0);
+    Config {
+        shm: 0,
+        iface: Iface::parse("127.0.0.1").0,
+        tcp_ring_size: rng.pick(&[8 << 10, 12 << 10, 128 << 10]),
+        tcp_eager_max: rng.pick(&[232, 1000, 8 << 10]),
+        tcp_window: rng.pick(&[16 << 10, 20_000, 1 << 20]),
+        tcp_lanes: rng.pick(&[0, 1, 2, 3]),
+        tcp_zerocopy: rng.pick(&[0, 0, 1, 2, 3, 4]),
+        auth_key: secret.unwrap_or_default(),
+        encrypt: key.is_some_and(|key| key % 2 == 0).into(),
+        ..config(rng)
+    }
+}
+
 /// Attributes of an endpoint that can be found by a port, and its contact.
 pub fn service() -> (EpAttr, Name) {
     let port = fresh_port();
@@ -161,19 +184,26 @@ impl World {
         }
         let n = if make.engines == 0 { 2 + rng.below(3) as usize } else { make.engines };
         let mut contacts = Vec::new();
+        let key = make.wired.then(|| rng.one_in(3).then(|| rng.next())).flatten();
+        let real = make.real || make.wired;
         let engines: Vec<Node> = (0..n)
             .map(|_| {
-                let at = (rng.one_in(3) && !make.real && !make.named).then(service);
+                let at = (rng.one_in(3) && !real && !make.named).then(service);
                 let attr = at.as_ref().map_or_else(attr, |at| at.0.clone());
                 contacts.push(at);
-                let config = config(&mut rng);
+                let config = if make.wired { wired(&mut rng, key) } else { config(&mut rng) };
                 // Those that lend nothing, and copy nothing together, are in the other worlds.
                 let config = if make.long { Config { lend: 0, yield_when_idle: 1, ..config } } else { config };
-                open(config, attr, &clock, (!make.real).then_some(&net))
+                open(config, attr, &clock, (!real).then_some(&net))
             })
             .collect();
+        let mut wires = Wires::default();
         let ways = (0..n).map(|a| {
             let way = |b: usize| {
+                if make.wired && a != b {
+                    let way = engines[a].av.insert(&wires.plug(a, b, &engines[b]));
+                    return (way, way);
+                }
                 let from = engines[a].knows(&engines[b]);
                 // Two handles of one endpoint are one peer; the lower one is reported.
                 let to = match &contacts[b] {
@@ -201,7 +231,7 @@ impl World {
             .map(|((node, ways), at)| Engine { name: node.name(), node, at, alive: true, ways, peeks: 0, found: None })
             .collect();
         let pace = rng.pick(&[7_000, 20_000, 100_000]);
-        World { engines, flows, net, clock, rng, seed, steps: 0, pace, long: make.long }
+        World { engines, flows, net, wires, clock, rng, seed, steps: 0, pace, long: make.long }
     }
 
     pub fn at(&self) -> String {
@@ -216,6 +246,7 @@ impl World {
     pub fn with<T>(&mut self, n: usize, f: impl FnOnce(&mut Node) -> T) -> T {
         self.net.lock().deliver();
         let did = f(&mut self.engines[n].node);
+        self.wires.pass(&mut self.rng);
         let mut net = self.net.lock();
         if net.is_empty() {
             return did;
@@ -262,6 +293,10 @@ impl World {
         self.round();
         if round > PATIENCE / 10 {
             self.clock.fetch_add(2_000_000, Ordering::Relaxed);
+            if self.wires.any() {
+                // What the kernel does by its own clock it does in the time that passes for the engines.
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 
@@ -288,6 +323,7 @@ impl World {
             assert!(flow.from == n && (error.is_none() || gone), "{at}: {e:?}");
             let sent = &mut flow.out[number];
             assert!(std::mem::take(&mut sent.open), "{at}: completed twice: {e:?}");
+            sent.delivered = sent.asks && error.is_none();
             flow.sends_open -= 1;
             return;
         }

@@ -95,7 +95,7 @@ impl World {
         let ctx = SEND | f << FLOW | number;
         let msg = Msg { inject, ..Msg::new(to, tag).data(number as u64).ctx(ctx).with(level) };
         let buf = net.lock().buffer(flow.from, flow.content(number, n));
-        flow.out.push(Sent { tag, buf, open: !inject });
+        flow.out.push(Sent { tag, buf, open: !inject, asks: level == OpFlags::DELIVERY_COMPLETE, delivered: false });
         let iov = split(&mut flow.out[number].buf, parts, rng);
         let (from, to) = (flow.from, flow.to);
         let sent = self.with(from, |node| node.sendv(msg, &iov, true));

@@ -126,6 +126,9 @@ impl World {
                 drop(net);
                 assert_eq!(lost, None, "{}, flow {f}: a message that had come is lost", self.at());
             }
+            let delivered = flow.out.iter().enumerate().filter(|(_, sent)| sent.delivered).map(|(number, _)| number);
+            let broken = delivered.into_iter().find(|m| !came.contains(m) && !flow.taken.contains(m));
+            assert_eq!(broken, None, "{}, flow {f}: a message that was said to be delivered is not", self.at());
             let (want, over) = self.flows[f].oracle(|m| came.contains(&m));
             assert_eq!(self.flows[f].got(), want, "{}, flow {f}: after a loss", self.at());
             assert_eq!(left, over, "{}, flow {f}: after a loss", self.at());
@@ -141,6 +144,21 @@ impl World {
         for other in 0..self.engines.len() {
             self.lose(n, other);
         }
+    }
+
+    /// The cable of two that have talked is cut. Whether there were two.
+    pub fn cut(&mut self) -> bool {
+        let have_talked = |flow: &&Flow| flow.posts.iter().any(|post| !post.got.is_empty());
+        let talked: Vec<_> = self.flows.iter().filter(have_talked).map(|flow| (flow.from, flow.to)).collect();
+        if talked.is_empty() {
+            return false;
+        }
+        let (a, b) = self.rng.pick(&talked);
+        let reset = self.rng.one_in(2);
+        self.note(format_args!("the cable of {a} and {b} is cut"));
+        self.wires.cut(a, b, reset);
+        self.lose(a, b);
+        true
     }
 
     /// Engine `n` closes in good order; what it accepted may have been handed over or not.
