@@ -27,6 +27,7 @@ use crate::wire::version;
 use smallvec::SmallVec;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::str::FromStr;
 
 /// Bytes of a name.
@@ -40,6 +41,8 @@ const BY_PORT: u8 = 2;
 const NETWORK_ONLY: u8 = 4;
 const FAMILIES: u8 = 8;
 const FOURS: u8 = 16;
+/// The bytes that tell endpoints apart.
+const IDENTITY: Range<usize> = 28..40;
 /// IPv4 addresses that there is room for.
 const MOST_FOURS: usize = 5;
 
@@ -178,9 +181,10 @@ impl Name {
         b
     }
 
-    /// Of two endpoints that call each other at once over the network, one call counts: whether it is that of the first.
+    /// Of two endpoints that call each other at once over the network, one call counts: whether it is that of the first. Both sides say the same, also
+    /// where they know each other by other addresses than each by its own: only what is an endpoint's identity is looked at.
     pub fn call_counts(first: &[u8; NAME_LEN], second: &[u8; NAME_LEN]) -> bool {
-        first < second
+        first[IDENTITY] < second[IDENTITY]
     }
 
     /// Whether the identity is still to be learnt.
@@ -504,6 +508,8 @@ mod tests {
         assert!(plain.is_local_to(7, |_| false) && !plain.is_local_to(8, |_| true));
         let [one, two] = [1, 2].map(|nonce| Name::new(nonce, 0, 7, None).to_bytes());
         assert!(Name::call_counts(&one, &two) && !Name::call_counts(&two, &one));
+        let elsewhere = Name::new(1, 0, 7, None).at(&[("255.1.1.1".parse().expect("ip"), 0)], 65535).to_bytes();
+        assert!(Name::call_counts(&elsewhere, &two) && !Name::call_counts(&two, &elsewhere), "wherever it is said to be");
     }
 
     proptest! {

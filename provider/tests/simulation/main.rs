@@ -130,7 +130,7 @@ fn engines_at_the_kernels_sockets_do_what_the_model_says() {
 fn engines_that_are_elsewhere_do_what_the_model_says() {
     let _dog = watchdog("simulation by TCP", 300);
     for seed in seeds(30) {
-        let mut world = World::new(seed, Make { wired: true, ..Make::default() });
+        let mut world = World::new(seed, Make { wired: true, long: seed % 3 == 0, ..Make::default() });
         work(&mut world, 2, 120);
     }
 }
@@ -141,7 +141,7 @@ fn a_cable_is_cut() {
     let _dog = watchdog("cables", 300);
     let mut cut = 0;
     for seed in seeds(60) {
-        let mut world = World::new(seed, Make { wired: true, ..Make::default() });
+        let mut world = World::new(seed, Make { wired: true, long: seed % 3 == 0, ..Make::default() });
         for _ in 0..world.rng.range(20, 300) {
             world.step();
         }
@@ -158,7 +158,7 @@ fn a_cable_is_cut() {
         work(&mut world, 1, 50);
     }
     println!("{cut} cables were cut");
-    assert!(cut > 0);
+    assert!(variable("RUSTMX_SEED").is_some() || cut > 0);
 }
 
 /// An engine dies at any point of what it published, or closes; everybody else goes on. If it can be found without its name, it is

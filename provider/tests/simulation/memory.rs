@@ -72,9 +72,9 @@ impl Pair {
             Weather { delay: rng.pick(&[0, 1_000, 30_000]), deaf: 0, busy: rng.pick(&[0, 3]), mute: rng.pick(&[0, 3]), thin: 0 };
         let net = Shared::new(seed, weather, clock.clone());
         let key = (wired && rng.one_in(3)).then(|| rng.next());
-        let nodes = [(); 2].map(|()| match wired {
-            true => world::open(world::wired(&mut rng, key), attr(), &clock, None),
-            false => world::open(world::config(&mut rng), attr(), &clock, Some(&net)),
+        let nodes = [0, 1].map(|number| match wired {
+            true => world::open(world::wired(&mut rng, key), attr(), &clock, &net, Some(number)),
+            false => world::open(world::config(&mut rng), attr(), &clock, &net, None),
         });
         let mut wires = Wires::default();
         let ways = [0, 1].map(|a| match wired {
@@ -246,7 +246,7 @@ impl Pair {
             if !self.is_open(0) && !self.is_open(1) && self.agrees() {
                 return;
             }
-            if round > 500 && self.wires.any() {
+            if round > 2500 && self.wires.any() {
                 std::thread::sleep(Duration::from_millis(2));
             }
             self.turn(0);
@@ -311,7 +311,7 @@ fn memory_that_is_elsewhere_is_what_was_put_there() {
         }
     }
     println!("{one_sided} by the target, {atomics} atomics");
-    assert!(one_sided > 0 && atomics > 0);
+    assert!(variable("RUSTMX_SEED").is_some() || one_sided > 0 && atomics > 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 /// Events kept for a failure.
-const KEPT: usize = 50;
+const KEPT: usize = 60;
 
 /// What happened so far.
 #[derive(Default)]

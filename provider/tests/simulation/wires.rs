@@ -102,7 +102,7 @@ impl Wires {
                 // Who has closed is not there.
                 let Ok(callee) = TcpStream::connect(plug.place) else { continue };
                 let ends = [caller, callee];
-                ends.iter().for_each(|end| end.set_nonblocking(true).expect("nonblocking"));
+                ends.iter().for_each(|end| end.set_nonblocking(true).and_then(|()| end.set_nodelay(true)).expect("set"));
                 let between = [plug.from, plug.to];
                 self.cables.push(Cable { between, ends, holds: Default::default(), ended: [false; 2], stalled: [0; 2] });
             }

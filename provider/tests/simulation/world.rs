@@ -4,7 +4,7 @@ mod ask;
 mod check;
 
 use crate::arena::ROOMY;
-use crate::common::{Event, Node, Rng, attr, contact, fresh_port};
+use crate::common::{Event, Node, Rng, attr, by_network, contact, fresh_port};
 use crate::model::{ALIGN, Flow, Gone, MIN_LEFT};
 use crate::net::{self, Shared, Weather};
 use crate::wires::Wires;
@@ -99,19 +99,21 @@ impl LogSink for Scribe {
     }
 }
 
-/// A node at the net, or at the kernel's sockets.
-pub fn open(config: Config, attr: EpAttr, clock: &Arc<AtomicU64>, net: Option<&Shared>) -> Node {
+/// A node at the net; or number `kernel`, at the kernel's sockets.
+pub fn open(config: Config, attr: EpAttr, clock: &Arc<AtomicU64>, net: &Shared, kernel: Option<usize>) -> Node {
     let clock = Clock::Manual(clock.clone());
-    let mut node = match net {
-        Some(net) => {
+    let log = |node| Log::new(Arc::new(Scribe { net: net.clone(), node }));
+    let domain = match kernel {
+        None => {
             let (node, venue) = net.place();
             // Of one seed everything is told.
             let one = std::env::var_os("RUSTMX_SEED").is_some();
-            let log = if one { Log::new(Arc::new(Scribe { net: net.clone(), node })) } else { Log::silent() };
-            Node::enabled(Domain::at_venue(Arc::new(config), log, clock, venue), attr)
+            Domain::at_venue(Arc::new(config), if one { log(node) } else { Log::silent() }, clock, venue)
         }
-        None => Node::open(config, attr, clock),
+        // It may not come to the same again.
+        Some(node) => Domain::with_clock(Arc::new(by_network(config)), log(node), clock),
     };
+    let mut node = Node::enabled(domain, attr);
     let ep = node.ep;
     node.domain.ep_set_min_multi_recv(ep, MIN_LEFT);
     node
@@ -187,14 +189,14 @@ impl World {
         let key = make.wired.then(|| rng.one_in(3).then(|| rng.next())).flatten();
         let real = make.real || make.wired;
         let engines: Vec<Node> = (0..n)
-            .map(|_| {
+            .map(|number| {
                 let at = (rng.one_in(3) && !real && !make.named).then(service);
                 let attr = at.as_ref().map_or_else(attr, |at| at.0.clone());
                 contacts.push(at);
                 let config = if make.wired { wired(&mut rng, key) } else { config(&mut rng) };
                 // Those that lend nothing, and copy nothing together, are in the other worlds.
                 let config = if make.long { Config { lend: 0, yield_when_idle: 1, ..config } } else { config };
-                open(config, attr, &clock, (!real).then_some(&net))
+                open(config, attr, &clock, &net, real.then_some(number))
             })
             .collect();
         let mut wires = Wires::default();
@@ -293,7 +295,7 @@ impl World {
         self.round();
         if round > PATIENCE / 10 {
             self.clock.fetch_add(2_000_000, Ordering::Relaxed);
-            if self.wires.any() {
+            if self.wires.any() && round > PATIENCE / 2 {
                 // What the kernel does by its own clock it does in the time that passes for the engines.
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -15,7 +15,7 @@
 //!   frame, frame … ───────────────────▶ frames of records, payload, news (`wire/frame.rs`)
 //!         ◀──────────────────────────── frames
 //! ```
-//! Rings are carried once both hellos are said. If both call at once, the call of the smaller name counts, and the other one is refused.
+//! Rings are carried once both hellos are said. If both call at once, the call of the smaller identity counts, and the other one is refused.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -177,7 +177,7 @@ impl World {
         // Calls of its contact that were tried again until now are given up, with what was to go there.
         self.clock.fetch_add(3_000_000_000, Ordering::Relaxed);
         (0..100).for_each(|_| self.round());
-        let node = open(config(&mut self.rng), at.0.clone(), &self.clock, Some(&self.net));
+        let node = open(config(&mut self.rng), at.0.clone(), &self.clock, &self.net, None);
         let new = self.engines.len();
         // Others send to it now: nobody may leave the source open.
         (0..self.flows.len()).filter(|f| self.flows[*f].lost).collect::<Vec<_>>().into_iter().for_each(|f| self.cancel_all(f));
