@@ -126,7 +126,9 @@ impl Recent {
     /// From here on it is counted anew when it comes.
     fn again_from(&mut self, page: usize, way: usize) {
         let place = Recent::place(page);
-        let due = FIRST.checked_shl(self.wasted[place][way].into()).map_or(PATIENCE, |due| due.min(PATIENCE));
+        // Few enough that no bit is pushed out.
+        let doublings = self.wasted[place][way].min(PATIENCE.ilog2() as u8);
+        let due = (FIRST << doublings).min(PATIENCE);
         self.sets[place][way] = Candidate { page, seen: 0, due };
         self.reasons[place][way] = 0;
     }
@@ -209,6 +211,7 @@ mod tests {
             9 + (10_000 - 1022) / 1024,
             "2, 4, 8, … 512, and each 1024th use from there on"
         );
+        assert_eq!(tries(&mut recent, 9, 300_000, false), 9 + (300_000 - 1022) / 1024, "however often it was in vain");
         assert_eq!(tries(&mut recent, 8, 1000, true), 500, "another one has no such habit");
         let untried = (1..).find(|_| recent.again(7)).expect("ever");
         assert!((2..=1024).contains(&untried), "it must earn a new trust: {untried}");

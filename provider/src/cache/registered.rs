@@ -48,6 +48,11 @@ fn addresses(of: UserSeg) -> Range<usize> {
     of.address()..of.address().saturating_add(of.len())
 }
 
+/// The pages that they lie in.
+fn pages(of: &Range<usize>) -> Range<usize> {
+    of.start / PAGE * PAGE..of.end.div_ceil(PAGE).saturating_mul(PAGE)
+}
+
 impl Default for Registered {
     fn default() -> Registered {
         Registered::new(Oversight::Monitored)
@@ -58,7 +63,8 @@ impl Registered {
     /// None yet, with as many bytes as may be locked.
     pub fn new(oversight: Oversight) -> Registered {
         let bytes = limits::lockable().map_or(BYTES, |most| BYTES.min(most / SHARE));
-        let window = WINDOW.min(bytes / 4).max(PAGE);
+        // A power of two, so that what begins at a multiple of one is in as few as it can be.
+        let window = WINDOW.min(1 << (bytes / 4).max(PAGE).ilog2());
         let cache = Cache::new(Budget { count: COUNT, bytes }, Depends::OnPages, oversight);
         Registered { cache, maps: Maps::open(), free: (0..SLOTS).rev().collect(), bytes, window }
     }
@@ -72,9 +78,14 @@ impl Registered {
         }
     }
 
-    /// Whether a buffer is registered, or came again and is worth trying. A few ns.
+    /// Whether a buffer is registered, as far as it leaves at once, or came again and is worth trying. A few ns.
     pub fn may_hold(&mut self, buffer: UserSeg) -> bool {
-        self.cache.find(buffer.address(), buffer.len()).is_some() || self.cache.again(buffer.address())
+        self.cache.find(buffer.address(), self.at_once(buffer)).is_some() || self.cache.again(buffer.address())
+    }
+
+    /// How much of a buffer leaves at once: what lies in one window. What is registered across the border of two would push out what each of them has.
+    pub fn at_once(&self, buffer: UserSeg) -> usize {
+        (self.window - buffer.address() % self.window).min(buffer.len())
     }
 
     /// Registers a buffer that is not, with what is around it in `whole`, which the application keeps as long. Whether that was needed.
@@ -82,14 +93,25 @@ impl Registered {
     /// # Errors
     /// See there.
     pub fn hold(&mut self, table: &Uring, buffer: UserSeg, whole: UserSeg) -> Result<bool, NotHeld> {
+        if pages(&addresses(buffer)).len() > self.bytes {
+            self.cache.give_up(buffer.address(), 0);
+            return Err(NotHeld::Limits);
+        }
+        let (mut at, mut needed) = (0, false);
+        while at < buffer.len() {
+            let rest = buffer.part(at, usize::MAX);
+            let piece = rest.part(0, self.at_once(rest));
+            needed |= self.hold_piece(table, piece, whole)?;
+            at += piece.len();
+        }
+        Ok(needed)
+    }
+
+    fn hold_piece(&mut self, table: &Uring, buffer: UserSeg, whole: UserSeg) -> Result<bool, NotHeld> {
         if self.cache.find(buffer.address(), buffer.len()).is_some() {
             return Ok(false);
         }
         let pages = self.around(&addresses(buffer), &addresses(whole));
-        if pages.len() > self.bytes {
-            self.cache.give_up(buffer.address(), 0);
-            return Err(NotHeld::Limits);
-        }
         self.sweep(table);
         let (maps, free) = (&self.maps, &mut self.free);
         let mut why = NotHeld::Memory;
@@ -119,10 +141,10 @@ impl Registered {
     fn around(&self, want: &Range<usize>, whole: &Range<usize>) -> Range<usize> {
         let start = whole.start.max(want.start / self.window * self.window).min(want.start);
         let end = whole.end.min(want.end.div_ceil(self.window).saturating_mul(self.window)).max(want.end);
-        start / PAGE * PAGE..end.div_ceil(PAGE).saturating_mul(PAGE)
+        pages(&(start..end))
     }
 
-    /// The slot of a buffer that is registered, and still what is mapped there, calls of other threads that have not returned included. One system call.
+    /// The slot of a buffer (as much as leaves [at once](Self::at_once)) that is registered, and still what is mapped there, calls of other threads that have not returned included. One system call.
     pub fn slot(&mut self, buffer: UserSeg) -> Option<u16> {
         let found = self.cache.find(buffer.address(), buffer.len())?;
         let slot = *self.cache.at(found).1;

@@ -147,10 +147,15 @@ struct Seen {
     stale: u64,
 }
 
+/// Where no border between windows lies in what a test registers.
+fn wide(oversight: Oversight) -> Registered {
+    Registered { window: 1 << 46, ..Registered::new(oversight) }
+}
+
 /// Does things to memory, and sends it, in turn.
 fn torture(oversight: Oversight, rounds: usize) -> Option<Seen> {
     let mut table = Uring::open(SLOTS).map_err(|why| println!("not tried: {why}")).ok()?;
-    let mut held = Registered::new(oversight);
+    let mut held = wide(oversight);
     if let Some(why) = held.refusal() {
         println!("not tried: {why}");
         return None;
@@ -224,7 +229,7 @@ fn what_is_not_registered() {
 
 fn kinds() {
     let Ok(table) = Uring::open(SLOTS) else { return };
-    let mut held = Registered::new(Oversight::Monitored);
+    let mut held = wide(Oversight::Monitored);
     if held.refusal().is_some() {
         return;
     }
@@ -319,6 +324,41 @@ fn buffers() {
         assert_eq!(held.hold(&table, buffer, buffer), Ok(true), "{page}");
     }
     assert_eq!((held.size().0, held.free.len()), (COUNT, SLOTS as usize - COUNT));
+}
+
+/// A long buffer that begins amid a page, as those of `malloc` do: its frames cross the borders of windows, and what is registered stays.
+#[test]
+fn frames_across_borders_push_nothing_out() {
+    fork::alone("cache::registered::tests::frames_across_borders_push_nothing_out", frames);
+}
+
+fn frames() {
+    const FRAME: usize = 16 * PAGE;
+    let Ok(table) = Uring::open(SLOTS) else { return };
+    let mut held = Registered { window: 4 * FRAME, ..Registered::new(Oversight::Monitored) };
+    if held.refusal().is_some() {
+        return;
+    }
+    let space = Space::new();
+    let whole = space.buffer(&(0..PAGES));
+    for _ in 0..4 {
+        for at in (0..whole.len()).step_by(FRAME) {
+            let frame = whole.part(at, FRAME);
+            if held.may_hold(frame) {
+                held.hold(&table, frame, whole).expect("registered");
+            }
+        }
+    }
+    let windows = (whole.address() + whole.len()).div_ceil(4 * FRAME) - whole.address() / (4 * FRAME);
+    assert_eq!(held.size(), (windows, PAGES * PAGE));
+    assert_eq!((held.counts().filled, held.counts().pushed_out), (windows as u64, 0));
+    let mut at = 0;
+    while at < whole.len() {
+        let piece = whole.part(at, FRAME);
+        let piece = piece.part(0, held.at_once(piece));
+        assert!(held.slot(piece).is_some(), "{at}");
+        at += piece.len();
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::Bulk;
 use super::stream::Stream;
 use super::zerocopy::{Way, ZeroCopy};
 use crate::mem::shared::{Heap, SharedMem};
-use crate::mem::user::{UserIov, UserSeg, window};
+use crate::mem::user::{UserIov, UserSeg, total_len, window};
 use crate::shm::layout::LINE;
 use crate::sys::tcp::{self, FLAT, MAX_PIECES, Piece};
 use crate::sys::zerocopy;
@@ -102,6 +102,8 @@ pub(super) struct Outgoing {
     posted: usize,
     /// How the payload in the batch leaves, if that was considered: then it is one payload.
     way: Option<Way>,
+    /// Whether the next payload leaves alone, if that was asked already: to ask counts.
+    alone: Option<bool>,
     /// Which payload leaves without a copy, and what is on loan for that.
     pub zerocopy: ZeroCopy,
     /// Messages of which all has left, and nothing is on loan.
@@ -135,6 +137,7 @@ impl Outgoing {
             in_batch: SmallVec::new(),
             posted: 0,
             way: None,
+            alone: None,
             zerocopy,
             done: VecDeque::new(),
             pieces: VecDeque::new(),
@@ -380,24 +383,29 @@ impl Outgoing {
             }
         }
         let users = payload.iter().filter_map(|part| if let Part::User(seg) = part { Some(*seg) } else { None });
-        let pieces: SmallVec<[Piece<'static>; 8]> =
-            window(&users.collect::<SmallVec<[UserSeg; 8]>>(), self.left - head, usize::MAX)
-                .iter()
-                .map(|seg| Piece::User(*seg))
-                .collect();
-        let wanted: usize = pieces.iter().map(Piece::len).sum();
-        match self.zerocopy.lend(stream.fd(), way, &pieces) {
-            Ok(sent) => {
-                self.left += sent;
-                Ok(sent == wanted)
+        let users: SmallVec<[UserSeg; 8]> = users.collect();
+        let all = head + total_len(&users);
+        while self.left < all {
+            let rest = window(&users, self.left - head, usize::MAX);
+            let most = rest.first().map_or(0, |first| self.zerocopy.at_once(way, *first));
+            let pieces: SmallVec<[Piece<'static>; 8]> = window(&rest, 0, most).iter().map(|seg| Piece::User(*seg)).collect();
+            let wanted: usize = pieces.iter().map(Piece::len).sum();
+            match self.zerocopy.lend(stream.fd(), way, &pieces) {
+                Ok(sent) => {
+                    self.left += sent;
+                    if sent < wanted {
+                        return Ok(false);
+                    }
+                }
+                Err(why) if self.zerocopy.is_refusal(way, why) => {
+                    // What that cost says nothing of any way.
+                    self.way = None;
+                    return self.send_copied(stream);
+                }
+                Err(why) => return Err(why),
             }
-            Err(why) if self.zerocopy.is_refusal(way, why) => {
-                // What that cost says nothing of any way.
-                self.way = None;
-                self.send_copied(stream)
-            }
-            Err(why) => Err(why),
         }
+        Ok(true)
     }
 
     /// What is left of some parts of the batch, `most` bytes of it.
@@ -511,8 +519,10 @@ impl Outgoing {
         for (payload, head) in self.payloads.iter().zip(1..HEADS) {
             behind -= 1;
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
-            let alone = self.zerocopy.considers(len, behind > 0 || bytes > 0);
+            let asked = self.alone.take();
+            let alone = asked.unwrap_or_else(|| self.zerocopy.considers(len, behind > 0 || bytes > 0));
             if bytes > 0 && (alone || bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
+                self.alone = Some(alone);
                 break;
             }
             let segments = window(&payload.iov, payload.sent, len);

@@ -78,6 +78,26 @@ fn what_it_has_no_memory_for_leaves_the_other_way() {
     }
 }
 
+/// A socket's queue may end in memory of a request: that the kernel puts no other behind it then is no limit.
+#[test]
+fn what_ends_the_queue_is_no_limit() {
+    let [a, _b] = narrow();
+    let (mut outgoing, stream) = lender(a, network::ZeroCopy::Uring);
+    outgoing.zerocopy.begin(&stream, false);
+    let refused = |zerocopy: &mut ZeroCopy| (0..3).all(|_| zerocopy.is_refusal(Way::Lent, Errno::NOBUFS));
+    let verdict = |zerocopy: &mut ZeroCopy| zerocopy.lender().and_then(|l| l.choice.as_ref()).map(|c| c.verdict(Way::Lent));
+    let Some(lender) = outgoing.zerocopy.lender() else { return };
+    lender.choice = Some(Choice::default());
+    lender.loans.begin(Posted { id: 5, is_piece: false });
+    lender.loans.took(By::Request, 100);
+    assert!(refused(&mut outgoing.zerocopy));
+    assert_eq!(verdict(&mut outgoing.zerocopy), Some(Verdict::Trying));
+    let Some(lender) = outgoing.zerocopy.lender() else { return };
+    lender.loans.answered(By::Request, crate::sys::zerocopy::Notice { calls: [0, 0], copied: false }, &mut Default::default());
+    assert!(refused(&mut outgoing.zerocopy));
+    assert_eq!(verdict(&mut outgoing.zerocopy), Some(Verdict::Refused(Refusal::Limits)));
+}
+
 /// Where a connection chooses, three in a row are enough: the way rests, and the ring is left alone.
 #[test]
 fn who_has_no_memory_is_not_asked_in_vain() {

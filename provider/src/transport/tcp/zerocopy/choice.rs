@@ -474,6 +474,12 @@ impl Choice {
         self.classes.get_mut(at)
     }
 
+    /// Payloads of which it is known what they took.
+    #[cfg(test)]
+    pub fn samples(&self, way: Way) -> usize {
+        self.classes.iter().map(|class| class.ways[way].samples.count).sum()
+    }
+
     /// What is thought of a way, and for each size that is known what a KiB takes, in nanoseconds.
     pub fn says(&self, way: Way) -> String {
         let mut says = self.verdict(way).to_string();

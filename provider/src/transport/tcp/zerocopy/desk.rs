@@ -245,6 +245,11 @@ impl Account {
         self.desk.with(|open| open.held.hold(&open.uring, payload, whole)).unwrap_or(Err(NotHeld::Memory))
     }
 
+    /// See [`Registered::at_once`].
+    pub fn at_once(&self, payload: UserSeg) -> usize {
+        self.desk.with(|open| open.held.at_once(payload)).unwrap_or(payload.len())
+    }
+
     /// Sends out of a registered buffer; `None`: it is none any more. An answer that announces a notice has taken a number, also if nothing was sent.
     pub fn send(&mut self, fd: &OwnedFd, payload: UserSeg) -> Option<Answer> {
         let name = u64::from(self.number?) << 32 | u64::from(self.next);

@@ -122,6 +122,11 @@ impl<N: Copy> Loans<N> {
         self.unanswered > 0
     }
 
+    /// Whether it is not through with a call of this kind.
+    pub fn waits_for(&self, by: By) -> bool {
+        !self.calls[by as usize].calls.is_empty()
+    }
+
     /// Calls that it is not through with.
     pub fn unanswered(&self) -> usize {
         self.unanswered

@@ -290,6 +290,16 @@ impl ZeroCopy {
         }
     }
 
+    /// How much of payload, which begins with this piece, one call of [`lend`](Self::lend) can send.
+    pub fn at_once(&self, way: Way, first: UserSeg) -> usize {
+        match self {
+            ZeroCopy::May(lender) if way == Way::Registered => {
+                lender.account.as_ref().map_or(usize::MAX, |account| account.at_once(first))
+            }
+            _ => usize::MAX,
+        }
+    }
+
     /// Sends payload without a copy by the kernel, as much as the socket takes.
     ///
     /// # Errors
@@ -329,10 +339,13 @@ impl ZeroCopy {
             Errno::STALE => None,
             _ => return false,
         };
-        if let Some(choice) = self.lender().and_then(|lender| lender.choice.as_mut()) {
+        let Some(lender) = self.lender() else { return true };
+        // The kernel also says so of memory that would follow a request's in the socket's queue, however little is pinned.
+        let behind_a_request = (way, why) == (Way::Lent, Errno::NOBUFS) && lender.loans.waits_for(By::Request);
+        if let Some(choice) = &mut lender.choice {
             match refusal {
-                Some(refusal) => choice.refused(way, refusal),
-                None => choice.withdrawn(way),
+                Some(refusal) if !behind_a_request => choice.refused(way, refusal),
+                _ => choice.withdrawn(way),
             }
         }
         true

@@ -13,6 +13,7 @@ use crate::shm::layout::MIN_SEGMENT;
 use crate::shm::segment;
 use crate::sys::limits;
 use crate::transport::{Bulk, InPlace, Line, Reply};
+use crate::wire::frame::FRAME_HEAD;
 
 /// What no head of a frame is full of.
 pub(super) const BEFORE: u8 = 0x11;
@@ -439,5 +440,36 @@ fn what_cannot_be_pinned_is_copied() {
             }
         }
         assert_ne!(registered(&outgoing), Some(3 * 4096));
+    }
+}
+
+/// Where copies are usual every eighth payload is looked at, however many leave together.
+#[test]
+fn each_payload_is_asked_about_once() {
+    const LEN: usize = 40 << 10;
+    let [a, b] = narrow();
+    let (mut outgoing, stream) = lender(a, network::ZeroCopy::Always);
+    outgoing.zerocopy.begin(&stream, false);
+    let mut costs = Copies { copied: false, costs: Default::default() };
+    costs.costs[0] = [10.0, 100.0, 0.0];
+    let seen = |outgoing: &mut Outgoing| {
+        let choice = outgoing.zerocopy.lender().and_then(|lender| lender.choice.as_mut());
+        choice.expect("it chooses").samples(Way::Copied)
+    };
+    let Some(lender) = outgoing.zerocopy.lender() else { return };
+    lender.choice = Some(Choice::from_others(&costs, super::super::lessons::By::Here));
+    let (memory, before) = (vec![BEFORE; LEN], seen(&mut outgoing));
+    for round in 1..=8 {
+        // Two leave together.
+        let (mut got, mut late, limit) = (0, 0, Limit::new());
+        post(&mut outgoing, round, memory.as_ptr().cast_mut(), LEN);
+        if round % 2 == 0 {
+            while got < 2 * (LEN + FRAME_HEAD) {
+                limit.check();
+                outgoing.flush(&stream, false).expect("sent");
+                let _ = read(&b, &mut got, &mut late);
+            }
+        }
+        assert_eq!(seen(&mut outgoing) - before, usize::from(round == 8), "payload {round}");
     }
 }
