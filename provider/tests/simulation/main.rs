@@ -118,7 +118,7 @@ fn engines_that_invite_do_what_the_model_says() {
 /// The same, where sockets and segments are the kernel's: contact is made when it likes.
 #[test]
 fn engines_at_the_kernels_sockets_do_what_the_model_says() {
-    let _dog = watchdog("simulation with sockets", 300);
+    let _dog = watchdog("simulation with sockets", 600);
     for seed in seeds(30) {
         let mut world = World::new(seed, Make { real: true, ..Make::default() });
         work(&mut world, 2, 120);
@@ -128,7 +128,7 @@ fn engines_at_the_kernels_sockets_do_what_the_model_says() {
 /// The same by TCP, where bytes come in pieces, and late.
 #[test]
 fn engines_that_are_elsewhere_do_what_the_model_says() {
-    let _dog = watchdog("simulation by TCP", 300);
+    let _dog = watchdog("simulation by TCP", 600);
     for seed in seeds(30) {
         let mut world = World::new(seed, Make { wired: true, long: seed % 3 == 0, ..Make::default() });
         work(&mut world, 2, 120);
@@ -138,9 +138,9 @@ fn engines_that_are_elsewhere_do_what_the_model_says() {
 /// Two lose each other amid whatever they do, and nobody else loses anybody; or one closes.
 #[test]
 fn a_cable_is_cut() {
-    let _dog = watchdog("cables", 300);
+    let _dog = watchdog("cables", 600);
     let mut cut = 0;
-    for seed in seeds(60) {
+    for seed in seeds(40) {
         let mut world = World::new(seed, Make { wired: true, long: seed % 3 == 0, ..Make::default() });
         for _ in 0..world.rng.range(20, 300) {
             world.step();
