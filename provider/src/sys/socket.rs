@@ -1,15 +1,18 @@
 //! Abstract unix sockets of type `SOCK_SEQPACKET` (unix(7)): message borders, credentials of the other side, descriptors in
 //! flight, and an end-of-file however the other process ends. Everything is non-blocking and close-on-exec, and no forked child keeps it.
+#![expect(unsafe_code)]
+// UNSAFETY: reads what getsockopt(2) writes.
 
 use super::inherited::let_go;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 
 /// Descriptors that one message may carry.
 pub const MAX_FDS: usize = 2;
@@ -60,10 +63,17 @@ pub struct PeerCred {
     pub same_user: bool,
 }
 
-/// Credentials of the other end.
+/// Credentials of the other end. (rustix takes it that there is a process id, and there is none of a process in another PID namespace than ours and those below.)
 pub fn peer_cred(fd: impl AsFd) -> Result<PeerCred, Errno> {
-    let cred = sockopt::socket_peercred(fd)?;
-    Ok(PeerCred { pid: cred.pid.as_raw_nonzero().get(), same_user: cred.uid == rustix::process::geteuid() })
+    let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: a place of the size that is said, of numbers only, for what the kernel writes.
+    let done = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut cred).cast(), &mut len) };
+    if done != 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(PeerCred { pid: cred.pid, same_user: cred.uid == rustix::process::geteuid().as_raw() })
 }
 
 /// Sends one message with descriptors.

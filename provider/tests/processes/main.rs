@@ -7,10 +7,12 @@
 //! | `flood.rs` | a flood that ends with its sender |
 //! | `refusal.rs` | a kernel that allows processes to reach each other's memory, and then does not |
 //! | `cause.rs` | why it does not: real reasons, and what is said of them |
+//! | `apart.rs` | a process whose number nobody outside of its container sees |
 //! | `bystander.rs` | a process that answers, whatever becomes of the others |
 //!
 //! Not here: a bare `fork` has no safe spelling in Rust; the forked child is tried by a C client in `capi/tests`.
 
+mod apart;
 mod bystander;
 mod cause;
 #[path = "../common/mod.rs"]
@@ -52,6 +54,7 @@ fn role() {
         ["steady", name] => bystander::steady(name),
         ["reserved"] => refusal::reserved(),
         ["echo", name] => refusal::echo(name),
+        ["inmate", name, calls] => apart::inmate(name, calls == "calls"),
         ["asked", ..] => cause::asked(&words[1..]),
         _ => panic!("no such role: {words:?}"),
     }
