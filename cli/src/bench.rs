@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use rustmx::config::force::Way;
 use rustmx::select::model::Memory;
 use rustmx::select::record_max;
-use rustmx::sys::machine;
+use rustmx::sys::{machine, shortage};
 use rustmx::{Config, INLINE_MAX};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -272,8 +272,10 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let kernel = explain::ask_kernel()?;
     let copies = kernel.reads != [false; 2];
     let room = limit::bytes(asked.sizes.last().copied().unwrap_or(1));
-    let (fd, _map) = rustmx::sys::memfd::create("rustmx-bench", room, false)
-        .map_err(|e| format!("cannot make {room} bytes of shared memory ({e}); choose a smaller --max"))?;
+    let (fd, _map) = rustmx::sys::memfd::create("rustmx-bench", room, false).map_err(|why| {
+        let help = if shortage::is_of_size(why) { "; a smaller --max needs less" } else { "" };
+        format!("cannot make {room} bytes of shared memory: {}{help}", shortage::told_of_memory(why))
+    })?;
     let mut bench = Bench::open(asked, cores, &format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))?;
     let tasks = tasks(asked, config, &kernel, bench.heap);
     let bar = if asked.quiet { ProgressBar::hidden() } else { progress((asked.rounds * tasks.len()) as u64) };

@@ -76,6 +76,10 @@ pub enum Kind {
     Watches,
     /// No port of the range is left to call from.
     Ports,
+    /// No file may be as long.
+    Length,
+    /// A filter refuses a system call.
+    Filter,
 }
 
 /// Hosts that are told of, and then no more. Jobs have thousands of processes, and each tells.

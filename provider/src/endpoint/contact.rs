@@ -122,7 +122,7 @@ impl Endpoint {
         let shape = self.shape(reach);
         let door = self.door.as_mut().ok_or(Error::BadState)?;
         let (handed, mem) = door.segment(reach, shape).map_err(|why| {
-            shortage::tell(&self.log, why, || {
+            shortage::tell_of_memory(&self.log, why, || {
                 format!("no memory for a ring to a peer ({} bytes, with {} cells behind it)", shape.ring, shape.cells)
             });
             Error::NoResources

@@ -443,7 +443,7 @@ impl Endpoint {
         if self.bell.is_none() {
             let door = self.door.as_mut().ok_or(Error::BadState)?;
             let (handed, mem) = door.bell().map_err(|why| {
-                shortage::tell(&self.log, why, || "no memory for what wakes this endpoint".into());
+                shortage::tell_of_memory(&self.log, why, || "no memory for what wakes this endpoint".into());
                 Error::NoResources
             })?;
             self.bell = Some(OwnBell { handed, bell: Bell::new(mem) });

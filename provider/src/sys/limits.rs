@@ -29,6 +29,24 @@ pub fn has_plenty(fd: &OwnedFd) -> bool {
     getrlimit(Resource::Nofile).current.is_none_or(|most| (fd.as_raw_fd() as u64) < most / 2)
 }
 
+/// That a file of `len` bytes may be made: who makes one that is longer than a process may have (`ulimit -f`) is killed by SIGXFSZ (setrlimit(2)). Shared memory
+/// counts.
+///
+/// # Errors
+/// `EFBIG`, which is what the kernel says where that signal is ignored.
+pub fn may_be_as_long(len: u64) -> Result<(), Errno> {
+    let most = getrlimit(Resource::Fsize).current;
+    if most.is_some_and(|most| len > most) { Err(Errno::FBIG) } else { Ok(()) }
+}
+
+/// What to say when it may not.
+pub(super) fn no_file_as_long() -> String {
+    let most = getrlimit(Resource::Fsize).current.map_or_else(|| "unlimited".into(), |n| format!("{n} bytes"));
+    format!(
+        "this process may have no file as long as that, and shared memory is one ({most}); raise the limit on every host (`ulimit -f`)"
+    )
+}
+
 /// Bytes of memory that processes of this user may lock, all together; `None`: as many as there are.
 pub fn lockable() -> Option<usize> {
     let able = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));

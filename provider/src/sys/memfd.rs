@@ -6,6 +6,7 @@
 #![expect(unsafe_code)]
 // UNSAFETY: mmap, munmap and madvise.
 
+use super::limits;
 use crate::mem::shared::Backing;
 use core::ptr::NonNull;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -82,6 +83,7 @@ pub fn private(len: usize) -> Result<Arc<Mapping>, Errno> {
 /// Creates `len` zeroed bytes (whole pages), mapped for writing here. With `exclusive` nobody else can ever map it
 /// writable (Linux 5.1 and later; older kernels leave that promise out). The descriptor is for passing on.
 pub fn create(name: &str, len: usize, exclusive: bool) -> Result<(OwnedFd, Arc<Mapping>), Errno> {
+    limits::may_be_as_long(len as u64)?;
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, len as u64)?;
     // Reserve now: a tmpfs without room must say so here, not by SIGBUS at the first store. Its room is memory.

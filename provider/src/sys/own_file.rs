@@ -1,6 +1,6 @@
 //! A small text file that only this user (or root) may have written, and that is replaced as a whole; and one that only he may read.
 
-use super::{host, socket};
+use super::{host, limits, socket};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, FileType, Mode, OFlags, fstat, lstat, open};
 use rustix::io::Errno;
@@ -208,6 +208,7 @@ pub fn may_replace(path: &Path) -> Result<(), String> {
 
 fn put(path: &Path, text: &str, end: impl FnOnce(&std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
     let path = &place_of(path)?;
+    limits::may_be_as_long(text.len() as u64)?;
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_os_string();
     // Of other processes, and of other hosts, at the same moment.
     name.push(format!(".{:016x}.new", host::random()));
@@ -322,6 +323,22 @@ mod tests {
         renew(&at("file"), "new").expect("written");
         assert_eq!(left.map(|name| at(name).exists()), [false, true], "another process may still write the younger one");
         assert!(kept.iter().all(|name| at(name).exists()), "whatever is no draft of this file is not ours");
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_so_long_is_no_signal() {
+        crate::sys::fork::alone("sys::own_file::tests::a_file_that_may_not_be_so_long_is_no_signal", || {
+            use rustix::process::{Resource, Rlimit, setrlimit};
+            let place = Place::new("long");
+            let path = place.0.join("file");
+            setrlimit(Resource::Fsize, Rlimit { current: Some(4), maximum: Some(4) }).expect("a lower limit");
+            for put in [replace, renew] {
+                put(&path, "four").expect("as long as it may be");
+                let why = put(&path, "five!").expect_err("longer");
+                assert_eq!(why.kind(), std::io::ErrorKind::FileTooLarge);
+                assert_eq!(std::fs::read_to_string(&path).expect("there"), "four");
+            }
+        });
     }
 
     #[test]

@@ -30,8 +30,32 @@ pub fn lack(why: Errno) -> Option<(Kind, String)> {
                 format!("this user watches all files by epoll that he may ({most}); raise fs.epoll.max_user_watches (sysctl)");
             (Kind::Watches, text)
         }
+        Errno::FBIG => (Kind::Length, limits::no_file_as_long()),
         _ => return None,
     })
+}
+
+/// The same of shared memory that was to be made: nothing but a filter of system calls refuses that.
+fn lack_of_memory(why: Errno) -> Option<(Kind, String)> {
+    match why {
+        Errno::PERM | Errno::NOSYS | Errno::ACCESS => {
+            let text = format!(
+                "memfd_create is refused ({why}): let it pass in the filter of system calls (seccomp) of the container or the sandbox"
+            );
+            Some((Kind::Filter, text))
+        }
+        _ => lack(why),
+    }
+}
+
+/// Whether less of what was asked for may be had.
+pub fn is_of_size(why: Errno) -> bool {
+    matches!(why, Errno::NOMEM | Errno::FBIG)
+}
+
+/// Why shared memory could not be made: what the kernel said if nothing is lacking.
+pub fn told_of_memory(why: Errno) -> String {
+    lack_of_memory(why).map_or_else(|| why.to_string(), |(_, text)| text)
 }
 
 /// The same of any error: what the kernel said if nothing is lacking.
@@ -42,7 +66,16 @@ pub fn told(why: Errno) -> String {
 /// Says that `what` failed for `why`: if something is lacking once of each kind, and also where the log is not shown, for a job fails by it and MPIs do not say
 /// why.
 pub fn tell(log: &Log, why: Errno, what: impl FnOnce() -> String) {
-    match lack(why) {
+    insist(log, lack(why), why, what);
+}
+
+/// The same of shared memory that could not be made.
+pub fn tell_of_memory(log: &Log, why: Errno, what: impl FnOnce() -> String) {
+    insist(log, lack_of_memory(why), why, what);
+}
+
+fn insist(log: &Log, lack: Option<(Kind, String)>, why: Errno, what: impl FnOnce() -> String) {
+    match lack {
         Some((kind, text)) => log.insist_once(kind, None, || format!("{}: {text}", what())),
         None => log.warn(|| format!("{}: {why}", what())),
     }

@@ -16,7 +16,7 @@ use std::sync::mpsc::channel;
 /// Who lacks something, what he asks the kernel for in vain and why, and what helps.
 type Case = (&'static str, libc::c_long, Errno, &'static str);
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 16] = [
     ("calls by network", libc::SYS_socket, Errno::NFILE, "fs.file-max"),
     ("calls by network", libc::SYS_socket, Errno::MFILE, "ulimit -Hn"),
     ("calls by network", libc::SYS_connect, Errno::NOBUFS, "net.ipv4.tcp_mem"),
@@ -25,6 +25,8 @@ const CASES: [Case; 14] = [
     ("is-called by network", libc::SYS_epoll_ctl, Errno::NOSPC, "fs.epoll.max_user_watches"),
     ("calls by memory", libc::SYS_socket, Errno::NFILE, "fs.file-max"),
     ("calls by memory", libc::SYS_memfd_create, Errno::MFILE, "ulimit -Hn"),
+    ("calls by memory", libc::SYS_memfd_create, Errno::PERM, "seccomp"),
+    ("is-called by memory", libc::SYS_memfd_create, Errno::NOSYS, "seccomp"),
     ("calls by memory", libc::SYS_fallocate, Errno::NOSPC, "memory.max"),
     ("is-called by memory", libc::SYS_accept4, Errno::MFILE, "ulimit -Hn"),
     ("is-called by memory", libc::SYS_epoll_ctl, Errno::NOSPC, "fs.epoll.max_user_watches"),
@@ -95,7 +97,7 @@ fn between_two(calls: bool, way: &str, call: libc::c_long, why: Errno) -> Vec<St
 #[test]
 fn what_is_lacking_is_named_with_what_helps() {
     let _dog = watchdog("lacking", 300);
-    let all = ["ulimit -Hn", "fs.file-max", "memory.max", "fs.epoll.max_user_watches", "all of them are in use"];
+    let all = ["seccomp", "ulimit -Hn", "fs.file-max", "memory.max", "fs.epoll.max_user_watches", "all of them are in use"];
     for (i, (who, .., help)) in CASES.iter().enumerate() {
         let said = copy("shortage::role_of_who_lacks_something", &i.to_string()).hear();
         assert!(!said.contains(" / ") && said.contains(help), "{i}: {who}: {said}");
@@ -104,6 +106,21 @@ fn what_is_lacking_is_named_with_what_helps() {
             "{i}: {who}: {said}"
         );
     }
+}
+
+/// Shared memory counts as a file: who makes one that is too long is killed by a signal, if nobody looks before.
+#[test]
+fn files_may_not_be_as_long_as_a_ring() {
+    alone("shortage::files_may_not_be_as_long_as_a_ring", || {
+        let _dog = watchdog("long files", 60);
+        let ((mut node, said), (peer, _)) = (quiet(config("memory")), quiet(config("memory")));
+        let to = node.knows(&peer);
+        let most = 100 << 10;
+        setrlimit(Resource::Fsize, Rlimit { current: Some(most), maximum: Some(most) }).expect("a lower limit");
+        assert_eq!(node.send(Msg::new(to, 1), &mut [1; 8]), Err(Error::NoResources));
+        let said = said.all();
+        assert!(said.len() == 1 && said[0].contains("ulimit -f") && said[0].contains("(102400 bytes)"), "{said:?}");
+    });
 }
 
 /// The kernel drops what does not fit.
