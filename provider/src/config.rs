@@ -286,6 +286,11 @@ impl Param {
         self.name == "auth_key"
     }
 
+    /// Whether it keeps others out: whoever sets it and misspells how is not to run without.
+    fn is_safeguard(&self) -> bool {
+        matches!(self.name, "encrypt" | "require_key")
+    }
+
     /// The value in `config`, as a user would write it; of a secret only whether there is one.
     pub fn value(&self, config: &Config) -> String {
         match self.place {
@@ -359,7 +364,7 @@ impl Param {
     /// Reads `text` into `config`.
     ///
     /// # Errors
-    /// A sentence for the user. Then `config` has the default, or what of a list makes sense.
+    /// A sentence for the user. Then `config` has the default, or what of a list makes sense; of what keeps others out, that it does.
     pub fn parse_into(&self, config: &mut Config, text: &str) -> Result<(), String> {
         config.given.0 &= !self.bit();
         config.measured.0 &= !self.bit();
@@ -377,13 +382,10 @@ impl Param {
                 Ok(())
             }
             _ => {
-                set(config, default);
-                Err(format!(
-                    "{}={text} is not usable (allowed: {}); using the default, {}",
-                    self.env(),
-                    self.range(),
-                    self.show(default)
-                ))
+                let strict = self.is_safeguard() && !text.trim().is_empty();
+                let (value, what) = if strict { (1, "taking") } else { (default, "using the default,") };
+                set(config, value);
+                Err(format!("{}={text} is not usable (allowed: {}); {what} {}", self.env(), self.range(), self.show(value)))
             }
         }
     }
@@ -493,6 +495,19 @@ mod tests {
         assert!(why.ends_with("using the default, 16m") && c.syscall_min == default && !c.says("syscall_min"), "{why}");
         param("syscall_min").parse_into(&mut c, "64k").expect("a number");
         assert!(c.says("syscall_min"), "another processor's default is no default here");
+    }
+
+    #[test]
+    fn a_misspelt_safeguard_keeps_others_out() {
+        let mut c = Config::default();
+        for name in ["encrypt", "require_key"] {
+            let why = param(name).parse_into(&mut c, "tru").expect_err("no word");
+            assert!(why.ends_with("taking yes") && param(name).value(&c) == "yes", "{why}");
+            let why = param(name).parse_into(&mut c, "").expect_err("nothing");
+            assert!(why.ends_with("the default, no") && param(name).value(&c) == "no", "{why}");
+        }
+        param("shm").parse_into(&mut c, "tru").expect_err("no word");
+        assert_eq!(c.shm, 1);
     }
 
     #[test]
