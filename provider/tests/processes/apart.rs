@@ -36,42 +36,60 @@ fn exchange(node: &mut Node, to: Addr, calls: bool) {
 }
 
 /// In the namespace.
-pub fn inmate(name: &str, calls: bool) {
+pub fn inmate(calls: bool) {
     let mut node = node();
-    let to = peer(&node, name);
     say(&node.name().to_string());
+    let to = peer(&node, &hear());
     exchange(&mut node, to, calls);
     say("all came");
     hear();
 }
 
-fn with_inmate(calls: bool) -> Option<Copy> {
+/// A process in a namespace of its own, and its name. `None`: there are no such here.
+fn inmates<const N: usize>(calls: [bool; N]) -> Option<[(Copy, String); N]> {
     let how = ["--pid", "--fork", "--kill-child"];
     let able = Command::new("unshare").args(how).arg("true").status().is_ok_and(|status| status.success());
     if !able {
         println!("the rest is skipped: no PID namespaces here");
         return None;
     }
+    Some(calls.map(|calls| {
+        let inner = process::command("role", &format!("inmate {}", if calls { "calls" } else { "waits" }));
+        let mut command = Command::new("unshare");
+        command.args(how).arg(inner.get_program()).args(inner.get_args());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut copy = process::spawn(&mut command);
+        let name = copy.hear();
+        (copy, name)
+    }))
+}
+
+fn with_one(calls: bool) {
+    let Some([(mut copy, name)]) = inmates([calls]) else { return };
     let mut node = node();
-    let inner = process::command("role", &format!("inmate {} {}", node.name(), if calls { "calls" } else { "waits" }));
-    let mut command = Command::new("unshare");
-    command.args(how).arg(inner.get_program()).args(inner.get_args());
-    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut copy = process::spawn(&mut command);
-    let to = peer(&node, &copy.hear());
+    copy.tell(&node.name().to_string());
+    let to = peer(&node, &name);
     exchange(&mut node, to, !calls);
     assert_eq!(copy.hear(), "all came");
-    Some(copy)
 }
 
 #[test]
 fn one_that_nobody_outside_can_name_is_called() {
     let _dog = watchdog("called", 60);
-    with_inmate(false);
+    with_one(false);
 }
 
 #[test]
 fn one_that_can_name_nobody_outside_calls() {
     let _dog = watchdog("calls", 60);
-    with_inmate(true);
+    with_one(true);
+}
+
+#[test]
+fn two_that_cannot_name_each_other() {
+    let _dog = watchdog("two namespaces of processes", 60);
+    let Some([(mut a, name_of_a), (mut b, name_of_b)]) = inmates([true, false]) else { return };
+    a.tell(&name_of_b);
+    b.tell(&name_of_a);
+    assert_eq!((a.hear(), b.hear()), ("all came".into(), "all came".into()));
 }

@@ -54,7 +54,7 @@ fn role() {
         ["steady", name] => bystander::steady(name),
         ["reserved"] => refusal::reserved(),
         ["echo", name] => refusal::echo(name),
-        ["inmate", name, calls] => apart::inmate(name, calls == "calls"),
+        ["inmate", calls] => apart::inmate(calls == "calls"),
         ["asked", ..] => cause::asked(&words[1..]),
         _ => panic!("no such role: {words:?}"),
     }
