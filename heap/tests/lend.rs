@@ -15,12 +15,15 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
+/// Set in a process that was started with the heap.
+const WITH_HEAP: &str = "RUSTMX_TEST_HEAP";
+
 /// What runs a test of this program with the heap.
 fn with_heap(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own path"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", support::library());
     // Small enough to hold if one were filled.
-    command.env("RUSTMX_HEAP_RESERVE", "1g");
+    command.env("RUSTMX_HEAP_RESERVE", "1g").env(WITH_HEAP, "1");
     command
 }
 
@@ -29,6 +32,8 @@ fn preloaded(test: &str) -> bool {
     if rustmx::sys::heap::heap().is_some() {
         return true;
     }
+    // One more try would end as this one did, and so on.
+    assert!(std::env::var_os(WITH_HEAP).is_none(), "started with {}, and there is no heap", support::library().display());
     let out = with_heap(test).output().expect("a copy of this program");
     let said = String::from_utf8_lossy(&out.stdout);
     print!("{said}{}", String::from_utf8_lossy(&out.stderr));

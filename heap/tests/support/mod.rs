@@ -12,7 +12,8 @@ pub const LIMIT: Duration = Duration::from_secs(600);
 /// The library that cargo built beside this test; `RUSTMX_HEAP_LIBRARY` names another one (a release build).
 pub fn library() -> PathBuf {
     if let Some(path) = std::env::var_os("RUSTMX_HEAP_LIBRARY") {
-        return path.into();
+        // The loader leaves out what it does not find with no more than a warning; and programs run in other directories.
+        return Path::new(&path).canonicalize().unwrap_or_else(|e| panic!("RUSTMX_HEAP_LIBRARY={}: {e}", path.display()));
     }
     let test = std::env::current_exe().expect("own path");
     let library = test.parent().expect("target/…/deps").join("librustmx_heap.so");
