@@ -181,7 +181,7 @@ check_intel_library() {
 
 # The library says of itself which version of the protocol it speaks, and goes by that: a copy with the next number is one of the next version.
 make_versions() {
-  local library number next
+  local library number next command
   rm -rf "$versions"
   mkdir -p "$versions"
   library=$(compgen -G "$lib_dir/*rustmx*fi.so" | head -n 1)
@@ -194,7 +194,23 @@ make_versions() {
   # shellcheck disable=SC2016 # that is for the rank
   printf '#!/bin/sh\ncase ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) FI_PROVIDER_PATH=%s ;; esac\nexec "$@"\n' "$versions" >"$versions/rank"
   chmod +x "$versions/rank"
+  # That nobody is found where ranks stand would look like what is let pass below.
+  cp "$(command -v sleep)" "$versions/standing"
+  command=("$versions/rank" "$versions/standing" 60)
+  OMPI_COMM_WORLD_RANK=0 "${command[@]}" &
+  local rank=$! tries found=
+  for tries in {1..50}; do
+    found=$(python3 "$here/conformance/launch.py" "$(looked_for)")
+    [ -z "$found" ] || break
+    sleep 0.1
+  done
+  kill $rank
+  wait $rank 2>/dev/null || true
+  [ -n "$found" ] || die "a rank that stands is not seen ($tries looks)"
 }
+
+# The program of `command`, by which its ranks are found; what makes them ranks of two versions has become the program.
+looked_for() { if [ -n "$versions" ]; then echo "${command[1]}"; else echo "${command[0]}"; fi; }
 
 # only_the_launcher_stands FILE: true if no rank was left when it was looked where they stand (tell_where_it_stands); false if nobody had to look.
 only_the_launcher_stands() { awk '/^-- where the ranks stand, 1 of 2/ { getline; alone = /^-- / } END { exit !alone }' "$1"; }
@@ -419,7 +435,7 @@ tell_where_it_stands() {
   read -rt $((limit - 6)) -u "$never" || true
   for time in 1 2; do
     echo "-- where the ranks stand, $time of 2"
-    python3 "$here/conformance/launch.py" "${command[0]}"
+    python3 "$here/conformance/launch.py" "$(looked_for)"
     for ((host = 1; host <= hosts && hosts > 1; host++)); do
       echo "-- connections of h$host"
       # Those within a host are the launcher's.
