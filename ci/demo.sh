@@ -12,6 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/target/venv/ompi5
 out=$root/target/demo
+job= # the run that goes on
 scale=1
 started=$SECONDS
 
@@ -32,16 +33,26 @@ misused() {
 
 build() {
   say "building rustmx"
-  (cd "$root" && cargo build --release -p rustmx-fi)
+  # Where the library is looked for.
+  (cd "$root" && CARGO_TARGET_DIR=$root/target cargo build --release -p rustmx-fi)
   say "building the benchmark"
   mkdir -p "$out"
   "$venv/bin/mpicc" -std=c99 -D_GNU_SOURCE -O2 -Wall -Wextra -o "$out/sweep" \
     "$root/mpi-tests/bench/sweep.c"
 }
 
+# stop CODE: ends the run that goes on, and this script. Of a terminal's signals `timeout` hears nothing: it has left the group, with all that it started.
+stop() {
+  trap '' INT TERM
+  # shellcheck disable=SC2086 # if there is one
+  kill $job 2>/dev/null || true
+  wait
+  exit "$1"
+}
+
 # sweep NAME [ENVIRONMENT...] -- MPIRUN-OPTION...: one sweep into target/demo/NAME.json.
 sweep() {
-  local name=$1 environment=() wrap=()
+  local name=$1 environment=() wrap=() code=0
   shift
   while [ "$1" != -- ]; do
     environment+=("$1")
@@ -56,7 +67,11 @@ sweep() {
   # Map by core and bind to core: ranks 0 and 1 stay on cores 0 and 1.
   env "${environment[@]}" "${wrap[@]}" timeout -k 5 120 "$venv/bin/mpirun" "$@" \
     --map-by core --bind-to core -n 2 "$out/sweep" --json --iters-scale "$scale" \
-    >"$out/$name.json" 2>"$out/$name.err" </dev/null || {
+    >"$out/$name.json" 2>"$out/$name.err" </dev/null &
+  job=$!
+  wait $job || code=$?
+  job=
+  [ $code = 0 ] || {
     cat "$out/$name.err" >&2
     die "the $name run failed (log: $out/$name.err)"
   }
@@ -73,6 +88,8 @@ check_rustmx_used() {
 }
 
 measure() {
+  trap 'stop 130' INT
+  trap 'stop 143' TERM
   sweep rustmx FI_PROVIDER=rustmx FI_PROVIDER_PATH="$root/target/release" FI_RUSTMX_STATS=1 -- \
     --mca pml cm --mca mtl ofi -x FI_PROVIDER -x FI_PROVIDER_PATH -x FI_RUSTMX_STATS
   check_rustmx_used

@@ -21,6 +21,7 @@ passed=0
 failed=0
 skipped=0
 failures=()
+child= # the step that runs
 
 export CARGO_TERM_COLOR=never CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 export RUSTUP_AUTO_INSTALL=0 # a missing toolchain is a reason to skip
@@ -293,12 +294,14 @@ cut_between_hosts() {
 
 # The command from host to host, as the README says it.
 between_hosts() {
-  local dir code=0
-  dir=$(mktemp -d)
-  export NETLAB=command FI_RUSTMX_PROFILE=$dir/profile.toml
+  local dir=$logs/between code=0
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  export NETLAB=command-$$ FI_RUSTMX_PROFILE=$dir/profile.toml
+  trap 'ci/netlab.sh down' EXIT
   ci/netlab.sh up --hosts 2 && measured_between_hosts "$dir" && cut_between_hosts "$dir" || { code=1 && tail -n 20 "$dir/said" "$dir/why"; }
   ci/netlab.sh down || code=1
-  rm -r "$dir"
+  trap - EXIT
   unset NETLAB FI_RUSTMX_PROFILE
   return $code
 }
@@ -339,19 +342,40 @@ count() {
     END { print p + 0, f + 0 }' "$1"
 }
 
+# Those of the step that runs which have not ended; a zombie has.
+running() { cat /proc/[0-9]*/stat 2>/dev/null | awk -v session="$child" '{ pid = $1; sub(/.*\) /, "") } $1 != "Z" && $4 == session { print pid }'; }
+
+# stop CODE: ends the step that runs, and this script. What it started may have a laboratory to take down; it gets a minute for that.
+stop() {
+  local tries
+  trap '' INT TERM
+  if [ -n "$child" ]; then
+    # shellcheck disable=SC2046 # several words are wanted
+    kill -TERM $(running) 2>/dev/null
+    for tries in {1..300}; do
+      [ -n "$(running)" ] || break
+      sleep 0.2
+    done
+    # shellcheck disable=SC2046
+    [ "$tries" != 300 ] || kill -KILL $(running) 2>/dev/null
+    say "stopped"
+  fi
+  exit "$1"
+}
+
 run_step() {
   local step=$1 log=$logs/$1.log code=0 begun=$SECONDS beat=0 good bad
   say "$step: $(describe "$step")"
-  (cd "$root" && "step_$step") >"$log" 2>&1 </dev/null &
-  local child=$!
-  # Bash starts it with interrupts ignored.
-  trap 'kill "$child" 2>/dev/null; exit 130' INT TERM
+  # A session of its own: by that all that it starts is found again, also what has left the process group, as what `timeout` runs does.
+  setsid "$BASH" "$root/ci/test.sh" --step "$step" "$quick" "${steps[*]}" >"$log" 2>&1 </dev/null &
+  child=$!
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.2
     beat=$((beat + 1))
     [ $((beat % 150)) != 0 ] || say "$step: $((SECONDS - begun)) s, at: $(tail -n 1 "$log" | cut -c 1-90)"
   done
   wait "$child" || code=$?
+  child=
   read -r good bad < <(count "$log")
   if [ $code = 77 ]; then
     skipped=$((skipped + 1))
@@ -386,6 +410,16 @@ main() {
         exit 0
         ;;
       --quick) quick=1 ;;
+      # What run_step starts: a step, --quick's 1, and all steps of this run.
+      --step)
+        quick=$3
+        IFS=' ' read -ra steps <<<"$4"
+        cd "$root" || exit
+        # After the end of what it waits for, which was told, too; and then its laboratory is taken down.
+        trap 'exit 143' TERM
+        "step_$2"
+        exit
+        ;;
       --only)
         [ $# -ge 2 ] || { echo "test: --only needs a value" >&2; exit 2; }
         IFS=', ' read -ra known <<<"$2"
@@ -404,6 +438,8 @@ main() {
     shift
   done
   mkdir -p "$logs"
+  trap 'stop 130' INT
+  trap 'stop 143' TERM
   for step in "${steps[@]}"; do run_step "$step"; done
   [ ${#failures[@]} = 0 ] || say "failed steps: ${failures[*]}"
   say "done"

@@ -19,7 +19,8 @@ root=$(cd "$here/.." && pwd)
 venvs=$root/target/venv
 lib_dir=$root/target/release
 mpis=(ompi5 mpich)
-netlab=("$root/ci/netlab.sh" --name nat-tests)
+netlab=("$root/ci/netlab.sh" --name "nat-tests-$$")
+job= # the run that goes on
 
 # What an MPI takes for ssh: nat.sh --agent HOST WORDS...
 if [ "${1:-}" = --agent ]; then
@@ -46,6 +47,17 @@ done
 NAT_STATE=$(mktemp -d)
 export NAT_STATE
 trap '"${netlab[@]}" down; rm -rf "$NAT_STATE"' EXIT
+trap 'stop 130' INT
+trap 'stop 143' TERM
+
+# stop CODE: ends the run that goes on, and this script. Of a terminal's signals `timeout` hears nothing: it has left the group, with all that it started.
+stop() {
+  trap '' INT TERM
+  # shellcheck disable=SC2086 # if there is one
+  kill $job 2>/dev/null || true
+  wait
+  exit "$1"
+}
 
 # A container on the bridge of h1: a network and a name of its own.
 container() {
@@ -72,7 +84,10 @@ run() {
   mkdir -p "$(dirname "$log")"
   "${netlab[@]}" exec h1 env FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1 NAT_STATE="$NAT_STATE" \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 \
-    timeout -k 5 60 "${launcher[@]}" -n 3 "$root/target/mpi-tests/$mpi/$program" --scale 5 >"$log" 2>&1 </dev/null || code=$?
+    timeout -k 5 60 "${launcher[@]}" -n 3 "$root/target/mpi-tests/$mpi/$program" --scale 5 >"$log" 2>&1 </dev/null &
+  job=$!
+  wait $job || code=$?
+  job=
   # All three have used it, and by the network.
   if [ $code = 0 ] && grep -qaxF "OK $program" "$log" && [ "$(grep -ac '^rustmx stats:.* sent=[1-9]' "$log")" -ge 3 ]; then
     passed=$((passed + 1))

@@ -68,6 +68,8 @@ cores=$(nproc)
 passed=0
 failed=0
 failures=() # their logs
+job=        # the run that goes on
+watcher=    # who looks where its ranks stand
 
 die() {
   echo "run.sh: $*" >&2
@@ -444,6 +446,15 @@ tell_where_it_stands() {
   done
 }
 
+# stop CODE: ends the run that goes on, and this script. Of a terminal's signals `timeout` hears nothing: it has left the group, with all that it started.
+stop() {
+  trap '' INT TERM
+  # shellcheck disable=SC2086 # those that there are
+  kill $job $watcher 2>/dev/null || true
+  wait
+  exit "$1"
+}
+
 # run_one MPI NP PROGRAM: one run, one line.
 run_one() {
   local mpi=$1 np=$2 program=$3 environment launcher command log code=0 why='' start
@@ -459,10 +470,13 @@ run_one() {
   [ "$hosts" = 1 ] || wire=$(bytes_of_h1)
   start=$(date +%s%N)
   tell_where_it_stands >"$log.stuck" 2>&1 </dev/null &
-  local watcher=$!
-  # Two files, so that no line of standard error can come into the middle of the one of the other.
+  watcher=$!
+  # Two files, so that no line of standard error can come into the middle of the one of the other. Waited for in the background: a trap would come after its end.
   env "${environment[@]}" timeout -k 5 "$limit" "${launcher[@]}" "${command[@]}" \
-    >"$log.out" 2>"$log.err" </dev/null || code=$?
+    >"$log.out" 2>"$log.err" </dev/null &
+  job=$!
+  wait $job || code=$?
+  job=
   local tenths=$((($(date +%s%N) - start) / 100000000))
   if [ -n "$versions" ]; then
     why=$(refused_in_time "$log" $code $tenths | paste -sd, -)
@@ -473,6 +487,7 @@ run_one() {
   fi
   kill $watcher 2>/dev/null || true
   wait $watcher 2>/dev/null || true
+  watcher=
   cat "$log.out" "$log.err" "$log.stuck" >>"$log.log"
   if [ "$hosts" != 1 ]; then
     wire=$(($(bytes_of_h1) - wire))
@@ -503,6 +518,8 @@ main() {
   build_all
   [ -z "$versions" ] || make_versions
   local mpi np program log
+  trap 'stop 130' INT
+  trap 'stop 143' TERM
   if [ "$hosts" != 1 ]; then
     trap '"${netlab[@]}" down' EXIT
     "${netlab[@]}" up --hosts "$hosts" "${lab_options[@]}"
