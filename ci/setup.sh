@@ -56,14 +56,11 @@ misused() {
 }
 
 as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    die "not root and no sudo: cannot run: $*"
-  fi
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
+
+# need_root WHAT: asked before, because what dies within `quietly` dies in its log.
+need_root() { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "not root and no sudo: cannot $*"; }
 
 # Runs a command with its output in a log that is shown only if the command fails.
 quietly() {
@@ -75,6 +72,7 @@ quietly() {
 }
 
 apt_get() {
+  need_root "run: apt-get $*"
   quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
 }
 
@@ -92,6 +90,7 @@ debian() {
     say "Debian packages: already there"
     return
   fi
+  need_root "install ${missing[*]}"
   say "Debian packages: installing ${missing[*]}"
   apt_get update
   apt_get install -y --no-install-recommends "${missing[@]}"
