@@ -45,6 +45,22 @@ class Questions(unittest.TestCase):
         again = Figures.read(f.record())
         self.assertEqual((again.points, again.xs("f"), again.xs("f", "a", "b")), (f.points, [1, 2, 4], [1]))
 
+    def test_a_kind_that_never_gets_cheaper_counts(self):
+        from sections.registration import registration
+
+        def verdict(**kinds):
+            xs = (1, 2, 4, 8, 64)
+            there = {name: {x: [cost(x)] for x in xs} for name, cost in kinds.items()}
+            back = {name: {x: [1.0] for x in xs} for name in kinds}
+            copies = {name: {x: [cost * x] for x in xs} for name, cost in (("plain", 100.0), ("cold", 200.0))}
+            found = registration(Figures({"register": there, "deregister": back, "copy": copies}, set()))
+            return next((word, text.partition(" pages, by kind")[0].rpartition(" lies at ")[2]) for word, text in found if "few pages" in text)
+
+        soon, never = lambda x: 150.0, lambda x: 1000.0 * x
+        self.assertEqual(verdict(mlock=soon), ("Holds", "2"))
+        self.assertEqual(verdict(mlock=soon, watch=never), ("Holds in part", "2, never"))
+        self.assertEqual(verdict(mlock=never), ("No longer holds", "never"))
+
     def test_a_section_without_figures_is_noticed(self):
         from papers import lacking
         from sections import SECTIONS

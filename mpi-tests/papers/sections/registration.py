@@ -1,5 +1,6 @@
 """Registration: what it costs, and what a cache of it saves."""
 
+import math
 import statistics
 
 from sections.words import GONE, HOLDS, PARTLY, Panel, Section, Table, pages, rate, thousands, time
@@ -30,7 +31,8 @@ def registration(f):
         xs = f.xs("register", s)
         slope = (whole(s, xs[-1]) - whole(s, xs[0])) / (xs[-1] - xs[0])
         warm, cold = from_page(s, "plain"), from_page(s, "cold")
-        crossings.append(warm)
+        # One that never gets cheaper than the copy crosses it beyond all sizes.
+        crossings.append(warm or math.inf)
         told = f"{names[s]}: {time(whole(s, xs[0]))} for one page there and back, {time(slope)} for each further one; "
         told += "cheaper than the copy from "
         told += f"{pages(warm)} on" if warm else "no number of pages on"
@@ -45,13 +47,12 @@ def registration(f):
             "together).",
         )
     )
-    few = [c for c in crossings if c]
-    word = HOLDS if few and max(few) <= 4 else GONE if not few or min(few) > 8 else PARTLY
+    word = HOLDS if max(crossings) <= 4 else GONE if min(crossings) > 8 else PARTLY
     found.append(
         (
             word,
             f'"Copy only a few pages at most": the crossing lies at '
-            f"{', '.join(f'{c:.0f}' for c in few) or 'no number of'} pages, by kind."
+            f"{', '.join('never' if math.isinf(c) else f'{c:.0f}' for c in crossings)} pages, by kind."
             + (
                 " A system call costs little beside a card of 2004, but copies got quicker still: it pays to copy more than it did, not "
                 "less."
