@@ -5,10 +5,11 @@ import statistics
 
 
 def spread(values):
-    """How far the middle half is apart, as a part of the median."""
+    """How far the middle half is apart, as a part of the median; of so few that they have none, all of them."""
     ordered, last = sorted(values), len(values) - 1
     middle = statistics.median(ordered)
-    return (ordered[last * 3 // 4] - ordered[last // 4]) / middle if middle else 0.0
+    low, high = (last // 4, last * 3 // 4) if len(values) >= 4 else (0, last)
+    return (ordered[high] - ordered[low]) / middle if middle else 0.0
 
 
 class Figures:

@@ -37,6 +37,8 @@ class Questions(unittest.TestCase):
         self.assertEqual(f.at("f", "s", 8), 2.5)
         self.assertEqual(f.spread("f", "s", 8), 1.0 / 2.5)
         self.assertEqual(spread([5.0]), 0.0)
+        # Of two, and of three, there is no middle half.
+        self.assertEqual((spread([4.0, 6.0]), spread([3.0, 2.0, 4.0]), spread([1.0, 2.0, 3.0, 9.0])), (0.4, 2 / 3, 0.8))
         self.assertIsNone(f.at("f", "t", 8))
         self.assertEqual(f.near("f", "s", 70000), 8)
 
