@@ -47,6 +47,10 @@ def limits(handover_only):
 # ---- rounds ----
 
 
+def program_of(metric):
+    return "sweep" if metric in ("latency", "bandwidth") else metric
+
+
 class Results:
     def __init__(self):
         self.samples = {}  # metric -> stack -> size -> {round: value}
@@ -58,7 +62,7 @@ class Results:
 
     def hand(self, metric, mpi):
         """The same in the rounds of a table, in the middle; whether they were steady; and all of them."""
-        program = "sweep" if metric in ("latency", "bandwidth") else metric
+        program = program_of(metric)
         hands = self.hands(program, mpi)
         steady = all(h["steady"] for h in self.handovers if h["kept"] and (h["mpi"], h["program"]) == (mpi, program))
         return statistics.median(hands), steady, hands
@@ -248,8 +252,10 @@ def verdicts(results):
             continue
         worst = max(ratios, key=ratios.get)
         _, steady, hands = results.hand(metric, STACKS[ours][0])
+        program = program_of(metric)
+        failed = any((stack, program) in results.failures for stack in (ours, other))
         found.append({
-            "goal": goal, "verdict": "unproven" if not steady else "met" if ratios[worst] <= 1 else "missed", "worst_ratio": round(ratios[worst], 3),
+            "goal": goal, "verdict": "unproven" if not steady or failed else "met" if ratios[worst] <= 1 else "missed", "worst_ratio": round(ratios[worst], 3),
             "worst_size": worst, "sizes_met": sum(r <= 1 for r in ratios.values()), "sizes": len(ratios),
         } | wanted.phase(hands))
     return found
@@ -331,7 +337,7 @@ def main():
     unsteady |= {h["program"] for h in results.handovers if h["mpi"] == "ompi5" and h["kept"] and not h["steady"]}
     hands = {program: results.hands(program, ACROSS if program in wanted.METRICS else "ompi5") for program in programs}
     # The goals for long messages are those of buffers of whole pages, as plain loops have.
-    goals, asked = verdicts(results), [] if options.offset else wanted.judged(results.samples, unsteady, hands)
+    goals, asked = verdicts(results), [] if options.offset else wanted.judged(results.samples, unsteady, hands, results.failures)
     if "compare" in programs:
         said, why = compared(options.quick, options.max)
         asked += wanted.of_comparison(said, why)
@@ -345,7 +351,7 @@ def main():
         if options.offset:
             print(f"\nLong messages: buffers begin {options.offset} bytes behind a page (--offset), for which there are no goals")
         show_across(results, stacks)
-        print("\nGoals (unproven: no steady round)")
+        print("\nGoals (unproven: no steady round, or a run failed)")
         for goal in goals:
             worst = f" (worst {goal['worst_ratio']:.2f} at {human(goal['worst_size'])}; {goal['sizes_met']} of {goal['sizes']} sizes; hand-over {wanted.in_phase(goal)} ns)" if "sizes" in goal else ""
             print(f"  {goal['verdict']:<12} {goal['goal']}{worst}")

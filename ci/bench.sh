@@ -31,9 +31,9 @@
 # some 25 minutes: leave the machine alone meanwhile.
 #
 # Prints medians, spread, ratios and a verdict for each goal, and writes target/bench/*.json. Exits
-# with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven, and one
-# that plain loops in the same rounds do not reach either (mpi-tests/bench/loops.c) is the limit, if it takes no more
-# than one and a half times as long as these.
+# with 1 if a run failed; a missed goal is no failure, one without a steady round is unproven, or
+# beside a stack of which a run failed, and one that plain loops in the same rounds do not reach either (mpi-tests/bench/loops.c)
+# is the limit, if it takes no more than one and a half times as long as these.
 set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/measure.sh"

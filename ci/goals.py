@@ -113,24 +113,29 @@ def worst_of(here, most, proved, least=None):
     return found
 
 
-def judged(samples, unsteady=(), hands=None):
-    """For each goal what was measured at its worst size. Of `unsteady` programs nothing is proved; `hands`: the hand-overs of each program."""
+def judged(samples, unsteady=(), hands=None, failures=()):
+    """For each goal what was measured at its worst size. Of `unsteady` programs nothing is proved, nor beside a peer that failed, which may be the
+    best: (stack, program) in `failures`; `hands`: the hand-overs of each program."""
 
-    def about(metric):
+    def about(metric, stacks):
         program = "sweep" if metric == "latency" else metric.split()[0]
-        return program not in unsteady, phase((hands or {}).get(program, ()))
+        lacking = [stack for stack in stacks if (stack, program) in failures]
+        return program not in unsteady and not lacking, reason(lacking) | phase((hands or {}).get(program, ()))
+
+    def reason(lacking):
+        return {"why": f"{', '.join(lacking)} failed"} if lacking else {}
 
     found = []
     for metric, stack, first, last, most in GOALS:
         sizes = sorted(samples.get(metric, {}).get(stack, {}))
         here = {s: list(ratios(samples, metric, stack, s).values()) for s in sizes if first <= s and (last is None or s <= last)}
         here = {size: values for size, values in here.items() if values}
-        proved, when = about(metric)
+        proved, when = about(metric, (stack, *PEERS))
         goal = {"metric": metric, "stack": stack, "from": first, "to": last, "most": round(most, 3)}
         least = {size: list(ratios(samples, metric, LEAST[stack], size).values()) for size in here}
         found.append(goal | worst_of(here, most, proved, least) | when)
     for metric, stack in STEPS:
-        proved, when = about(metric)
+        proved, when = about(metric, (stack,))
         goal = {"metric": f"step beyond a doubling, {metric}", "stack": stack, "most": STEP}
         found.append(goal | worst_of(steps(samples, metric, stack), STEP, proved) | when)
     return found

@@ -65,6 +65,22 @@ class Verdicts(unittest.TestCase):
         self.assertEqual({g["verdict"] for g in goals.judged({})}, {"not measured"})
         self.assertEqual(len(goals.rows(goals.judged({}), str)), 1 + len(goals.GOALS) + len(goals.STEPS))
 
+    def test_beside_a_peer_that_failed_nothing_is_proved(self):
+        # The best one is there in the first round only.
+        s = samples("reused", ompi5_heap={8192: [4, 4, 4]}, ompi5_sm={8192: [10, 10, 10]}, impi_own={8192: [3]})
+        first, *others = goals.judged(s, failures={("impi-own", "reused"): "exit code 1"})
+        self.assertEqual((first["verdict"], first["why"], first["worst_size"]), ("unproven", "impi-own failed", 8192))
+        self.assertIn("impi-own failed", goals.reasons([first])[0])
+        # A step is rustmx's alone.
+        self.assertEqual([g for g in others if g["metric"].startswith("step") and "why" in g], [])
+        # Nor did it fail elsewhere.
+        self.assertEqual(goals.judged(s, failures={("impi-own", "fresh"): ""})[0]["verdict"], "met")
+        # What is left of a stack of ours that failed is no proof, either.
+        s = samples("reused", ompi5_heap={4096: [1], 8192: [2]}, ompi5_sm={8192: [10, 10, 10]})
+        found = goals.judged(s, failures={(goals.HEAP, "reused"): ""})
+        self.assertEqual({g["verdict"] for g in found if "why" in g and "worst_size" in g}, {"unproven"})
+        self.assertEqual([g["metric"] for g in found if g["verdict"] == "unproven"], ["reused", "step beyond a doubling, reused"])
+
     def test_the_phase_is_told(self):
         s = samples("reused", ompi5_heap={8192: [4]}, ompi5_sm={8192: [10]})
         first, *others = goals.judged(s, (), {"reused": [221.4, 190, 260.2], "sweep": [100]})

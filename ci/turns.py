@@ -79,7 +79,7 @@ def measure(jobs, program, options):
     found, hands, failures = {phase: {} for phase in PHASES}, {phase: [] for phase in PHASES}, {}
     for (name, _, _), (points, why) in zip(jobs, (run.result() for run in runs)):
         if why:
-            failures[f"{name} {program}"] = why
+            failures[name, program] = why
             say(f"FAILED {name} {program}: {why}")
         gather(name, points or (), found, hands)
     return found, hands, failures
@@ -154,11 +154,11 @@ def main():
     asked = {}
     for phase in PHASES:
         # Buffers behind a page have no goals.
-        goals = [] if options.offset else wanted.judged(samples[phase], (), hands[phase])
+        goals = [] if options.offset else wanted.judged(samples[phase], (), hands[phase], failures)
         asked[phase] = [g for g in goals if g["metric"].split(", ")[-1] in programs]
     data = over.machine() | {"seconds": options.seconds, "rounds": options.rounds, "offset": options.offset, "near_ns": options.near, "samples": samples,
                              "handover_ns": {p: {m: wanted.phase(h) for m, h in by.items()} for p, by in hands.items()},
-                             "goals": asked, "failures": failures}
+                             "goals": asked, "failures": {" ".join(which): why for which, why in failures.items()}}
     text, written = over.write(OUT, data)
     if options.json:
         print(text)
@@ -179,6 +179,8 @@ def show(samples, hands, names, programs, asked, near):
         if any(goal["verdict"] != "not measured" for goal in asked[phase]):
             print(f"\nGoals, {phase}: the worst size of each; of the best other stack's time in the same round, the smallest and the largest round")
             table(wanted.rows([g for g in asked[phase] if g["verdict"] != "not measured"], exact))
+            for line in wanted.reasons(asked[phase]):
+                print(f"  {line}")
 
 
 if __name__ == "__main__":
