@@ -117,9 +117,9 @@ def members(stacks, mpi):
     return [s for s in stacks if (s in wanted.STACKS if mpi == ACROSS else STACKS[s][0] == mpi and s != wanted.HEAP)]
 
 
-def measure(stacks, programs, options):
+def measure(results, stacks, programs, options):
     """A round is one program under all ways of one MPI: only those are compared, and a short round seldom meets a move."""
-    results, rounds = Results(), options.rounds
+    rounds = options.rounds
     units = [(mpi, program) for mpi in TITLES for program in programs if program in OWN and members(stacks, mpi)]
     units += [(ACROSS, program) for program in programs if program in wanted.METRICS and members(stacks, ACROSS)]
     kept = dict.fromkeys(units, 0)
@@ -157,7 +157,6 @@ def measure(stacks, programs, options):
         if all(count == rounds for count in kept.values()):
             break
     results.limits.append(limits(False))
-    return results
 
 
 # ---- telling ----
@@ -167,7 +166,7 @@ def show(results, stacks):
     kept = sum(h["kept"] for h in results.handovers)
     print(f"\nRounds: {kept} shown, {len(results.handovers) - kept} discarded. Copies of what the other core wrote: " + ", ".join(
         f"{human(int(size))} {' and '.join(format(l['memcpy_gbs'][size], '.1f') for l in results.limits)} GB/s"
-        for size in results.limits[0]["memcpy_gbs"]) + " (before and after everything)")
+        for size in (results.limits[0]["memcpy_gbs"] if results.limits else ())) + " (before and after everything)")
     for metric, (_, unit, _) in METRICS.items():
         digits = 2 if unit == "us" else 0
         for mpi, title in TITLES.items():
@@ -238,7 +237,10 @@ def compared(quick, longest):
     say("rustmx compare" + ("" if quick else ", some minutes"))
     arguments = [command, "compare", "--json", "--min", "256", "--max", str(max(longest, 16 << 20)), *(["--quick"] if quick else [])]
     environment = dict(os.environ) | {"FI_RUSTMX_PROFILE": over.RUSTMX["FI_RUSTMX_PROFILE"]}
-    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200, check=False)
+    try:
+        done = over.carry_out(arguments, environment, 1200)
+    except subprocess.TimeoutExpired:
+        return None, "no end after 20 minutes"
     return (json.loads(done.stdout), None) if done.returncode == 0 else (None, done.stderr[-1500:] or f"exit code {done.returncode}")
 
 
@@ -325,6 +327,7 @@ def main():
     if options.check:
         return 0
     over.need_two_cores()
+    over.interruptible()
     if "fresh" in programs:
         need_room(options.max)
     say(f"building; {len(stacks)} stacks, {options.rounds} rounds of {', '.join(programs)}")
@@ -332,16 +335,21 @@ def main():
         say(f"{wanted.HEAP} left out: {over.HEAP} is missing: cargo build --release -p rustmx-heap")
         stacks.remove(wanted.HEAP)
     over.build(OUT, sorted({STACKS[name][0] for name in stacks}), ("sweep", "allreduce"), ("loops",))
-    results = measure(stacks, programs, options)
+    results, said, why = Results(), None, None
+    try:
+        measure(results, stacks, programs, options)
+        if "compare" in programs:
+            said, why = compared(options.quick, options.max)
+    except over.CUT_SHORT as cut:
+        why = results.failures["rounds", "all"] = over.cut_short(cut)
     unsteady = {h["program"] for h in results.handovers if h["mpi"] == ACROSS and h["kept"] and not h["steady"]}
     unsteady |= {h["program"] for h in results.handovers if h["mpi"] == "ompi5" and h["kept"] and not h["steady"]}
     hands = {program: results.hands(program, ACROSS if program in wanted.METRICS else "ompi5") for program in programs}
     # The goals for long messages are those of buffers of whole pages, as plain loops have.
     goals, asked = verdicts(results), [] if options.offset else wanted.judged(results.samples, unsteady, hands, results.failures)
     if "compare" in programs:
-        said, why = compared(options.quick, options.max)
         asked += wanted.of_comparison(said, why)
-        results.failures |= {("rustmx", "compare"): why} if why else {}
+        results.failures |= {("rustmx", "compare"): why} if why and not said else {}
     data = record(results, options, goals, asked, stacks)
     text, written = over.write(OUT, data)
     if options.json:

@@ -403,6 +403,7 @@ def main():
     if options.check:
         return 0
     over.need_two_cores()
+    over.interruptible()
     if os.environ.pop("FI_RUSTMX_PROTOCOL", None) is not None:
         say("FI_RUSTMX_PROTOCOL is set and left out of account: this command forces protocols itself")
     known, choice = ways()
@@ -418,9 +419,8 @@ def main():
     results = Results(units, known, choice, options.sizes)
     try:
         measure(results, program, [(sizes, ways_) for sizes, ways_ in cut if ways_], options.rounds)
-    except KeyboardInterrupt:
-        say("interrupted: what follows is what was measured until now")
-        results.failures["interrupted"] = "interrupted before all rounds were done"
+    except over.CUT_SHORT as why:
+        results.failures["interrupted"] = over.cut_short(why)
     text, written = over.write(OUT, record(results, options, program))
     if options.json:
         print(text)

@@ -238,6 +238,7 @@ def main():
     if options.check:
         return 0
     over.need_two_cores()
+    over.interruptible()
     if "rustmx" in options.chosen[2] and not list(over.LIBRARIES.glob("*rustmx*fi.so")):
         fail(f"no rustmx provider in {over.LIBRARIES}: leave out --no-build")
     over.build(OUT, ("ompi5",), ("perf",), ("rawtcp",))
@@ -248,9 +249,8 @@ def main():
         results = Comparison(lab, options)
         try:
             results.measure(options.rounds)
-        except KeyboardInterrupt:
-            say("interrupted: what follows is what was measured until now")
-            results.failures["interrupted",] = "interrupted before all rounds were done"
+        except over.CUT_SHORT as why:
+            results.failures["interrupted",] = over.cut_short(why)
     link = limited(options)
     goals = results.judged(link)
     text, written = over.write(OUT, record(results, options, goals, link))

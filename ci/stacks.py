@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -141,7 +142,12 @@ class Lab:
                 "--host", ",".join(f"{host}:{each}" for host in hosts), "--map-by", f"ppr:{each}:node:OVERSUBSCRIBE"]
 
     def __enter__(self):
-        self.call("up", *self.options)
+        try:
+            self.call("up", *self.options)
+        except BaseException:
+            # Nobody leaves what was not entered.
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -173,6 +179,57 @@ def preloading(stack, command):
 PIN = ["sh", "-c", 'exec taskset -c "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" "$0" "$@"']
 
 
+RUNNING = set()  # the processes that carry_out has started, each the first of a session
+
+
+def carry_out(command, environment, patience):
+    """subprocess.run in a session of its own, of which nothing is left afterwards: ranks that go on would spoil what is measured next."""
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             start_new_session=True)
+    RUNNING.add(child.pid)
+    try:
+        out, err = child.communicate(timeout=patience)
+        return subprocess.CompletedProcess(command, child.returncode, out, err)
+    finally:
+        end({child.pid})
+        RUNNING.discard(child.pid)
+        child.wait()
+
+
+def end(tops):
+    """Launchers end their ranks when they are told to. Whatever is left after a while has no choice."""
+    begun, left = time.monotonic(), theirs(tops, tops)
+    for top in tops & left:
+        tell(top, signal.SIGTERM)
+    while (left := theirs(tops, left)) and time.monotonic() < begun + 20:
+        for pid in left if time.monotonic() > begun + 5 else ():
+            tell(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def tell(pid, what):
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        pass
+
+
+def theirs(tops, known):
+    """The known processes that still run, those of these sessions, and what descends from them: Hydra gives ranks sessions of their own."""
+    about = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, _, session = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # it has just ended
+        if state != "Z":
+            about[int(entry.parent.name)] = int(parent), int(session)
+    found = {pid for pid, (_, session) in about.items() if pid in known or session in tops}
+    while more := {pid for pid, (parent, _) in about.items() if parent in found} - found:
+        found |= more
+    return found
+
+
 def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",), patience=180):
     """Runs a command (program and arguments, or PIN before them) over a stack, with more in its environment; in a lab, on these
     hosts (Open MPI 5 only). Returns what it wrote to standard output and standard error, and None; or "", "" and why it is worth
@@ -193,9 +250,10 @@ def run(stack, command, ranks=2, extra=None, lab=None, hosts=("h1",), patience=1
     elif stack == "ompi5-tcp":
         whole = [str(ROOT / "mpi-tests/private-net.sh"), *whole]
     try:
-        done = subprocess.run(whole, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=patience, check=False)
+        done = carry_out(whole, environment, patience)
     except subprocess.TimeoutExpired:
+        if lab:
+            lab.call("kill", "all")
         return "", "", f"no end after {patience:.0f} s: {' '.join(whole)}"
     if done.returncode:
         return "", "", f"exit code {done.returncode}: {' '.join(whole)}\n{done.stderr[-1500:]}"
@@ -225,10 +283,32 @@ def loops(out, fresh, longest):
     return (objects(done.stdout), None) if done.returncode == 0 else ([], done.stderr or f"exit code {done.returncode}")
 
 
+class Broken(Exception):
+    """Something without which there is no further round; the text says what."""
+
+
+# What ends a measurement before its last round: what was measured until then is told all the same.
+CUT_SHORT = (KeyboardInterrupt, Broken)
+
+
+def cut_short(why):
+    """What is told of that, as a failure."""
+    say("interrupted: what follows is what was measured until now")
+    return f"interrupted before all rounds were done{': ' if str(why) else ''}{why}"
+
+
+def interruptible():
+    """To be ended (SIGTERM) is to be interrupted: an exception passes the places that end what was started, and that write what was measured."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def limits(out, handover_only):
     """What the machine allows just now (mpi-tests/bench/limits.c)."""
     command = [str(out / "limits")] + (["--handover"] if handover_only else [])
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    except subprocess.SubprocessError as why:
+        raise Broken(str(why)) from why
     return json.loads(done.stdout)
 
 

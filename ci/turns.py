@@ -70,12 +70,17 @@ def measure(jobs, program, options):
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         runs = [pool.submit(launched, job, turn, len(jobs), start, program, options) for turn, job in enumerate(jobs)]
         shown = 0
-        while concurrent.futures.wait(runs, timeout=15).not_done:
-            now = time.clock_gettime(time.CLOCK_MONOTONIC) - start
-            done = min(int(now / options.seconds / len(options.sizes)), options.rounds) if now > 0 else 0
-            if done > shown:
-                shown = done
-                say(f"{program}: round {done} of {options.rounds} is through")
+        try:
+            while concurrent.futures.wait(runs, timeout=15).not_done:
+                now = time.clock_gettime(time.CLOCK_MONOTONIC) - start
+                done = min(int(now / options.seconds / len(options.sizes)), options.rounds) if now > 0 else 0
+                if done > shown:
+                    shown = done
+                    say(f"{program}: round {done} of {options.rounds} is through")
+        except KeyboardInterrupt:
+            # Those who wait for them hear of no signal.
+            over.end(set(over.RUNNING))
+            raise
     found, hands, failures = {phase: {} for phase in PHASES}, {phase: [] for phase in PHASES}, {}
     for (name, _, _), (points, why) in zip(jobs, (run.result() for run in runs)):
         if why:
@@ -143,14 +148,19 @@ def main():
     if options.check:
         return 0
     over.need_two_cores()
+    over.interruptible()
     over.build(OUT, sorted({STACKS[stack][0] for _, stack, _ in jobs}), ("turns",))
     names = [name for name, _, _ in jobs]
-    samples, hands, failures = {phase: {} for phase in PHASES}, {phase: {} for phase in PHASES}, {}
-    for program in programs:
-        found, handed, failed = measure(jobs, program, options)
-        failures |= failed
-        for phase in PHASES:
-            samples[phase][program], hands[phase][program] = found[phase], handed[phase]
+    samples, hands = ({phase: {program: empty() for program in programs} for phase in PHASES} for empty in (dict, list))
+    failures = {}
+    try:
+        for program in programs:
+            found, handed, failed = measure(jobs, program, options)
+            failures |= failed
+            for phase in PHASES:
+                samples[phase][program], hands[phase][program] = found[phase], handed[phase]
+    except over.CUT_SHORT as why:
+        failures["rounds", "all"] = over.cut_short(why)
     asked = {}
     for phase in PHASES:
         # Buffers behind a page have no goals.
