@@ -446,6 +446,8 @@ def main():
     parser.add_argument("--lib-dir", type=Path, default=ROOT / "target/release", help="where the provider is (default: %(default)s)")
     parser.add_argument("--venvs", type=Path, default=ROOT / "target/venv", help="where the MPIs are (default: %(default)s)")
     options = parser.parse_args()
+    # As an exception it passes the place that takes the laboratory down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     unknown = set(options.only or ()) - {s[0] for s in SCENES} - {"figures"}
     if unknown:
         parser.error(f"no scene {', '.join(unknown)}")
