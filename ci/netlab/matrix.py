@@ -451,6 +451,8 @@ def main():
     unknown = set(options.only or ()) - {s[0] for s in SCENES} - {"figures"}
     if unknown:
         parser.error(f"no scene {', '.join(unknown)}")
+    if options.keep and options.only:
+        parser.error("--keep writes the whole table: without --only")
     try:
         seen = play_all(options)
         rows = figures(options) if not options.only or "figures" in options.only else []
