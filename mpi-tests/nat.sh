@@ -72,9 +72,16 @@ container() {
     echo \$p >$NAT_STATE/$name"
 }
 
+# Bytes to the containers so far, by their cables, and to the other host.
+wires() {
+  local name
+  for name in c1 c2; do "${netlab[@]}" exec h1 cat "/sys/class/net/v$name/statistics/tx_bytes"; done
+  "${netlab[@]}" traffic h2 | cut -d' ' -f2
+}
+
 # The program's ranks 0 and 1 are in the containers, 2 on the other host.
 run() {
-  local mpi=$1 program=$2 code=0 log=$root/target/mpi-tests/$1/logs/nat-$2.log launcher start=$SECONDS
+  local mpi=$1 program=$2 code=0 log=$root/target/mpi-tests/$1/logs/nat-$2.log launcher start=$SECONDS i why='' before after
   local agent=$NAT_STATE/agent hosts=c1,c2,h2
   case $mpi in
     ompi5) launcher=("$venvs/ompi5/bin/mpirun" --prtemca plm_ssh_agent "$agent" --host c1:1,c2:1,h2:1 --map-by ppr:1:node:OVERSUBSCRIBE --bind-to none
@@ -82,19 +89,32 @@ run() {
     mpich) launcher=("$venvs/mpich/bin/mpiexec" -launcher ssh -launcher-exec "$agent" -hosts $hosts -ppn 1) ;;
   esac
   mkdir -p "$(dirname "$log")"
+  mapfile -t before < <(wires)
   "${netlab[@]}" exec h1 env FI_PROVIDER=rustmx FI_PROVIDER_PATH="$lib_dir" FI_RUSTMX_STATS=1 NAT_STATE="$NAT_STATE" \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 \
-    timeout -k 5 60 "${launcher[@]}" -n 3 "$root/target/mpi-tests/$mpi/$program" --scale 5 >"$log" 2>&1 </dev/null &
+    timeout -k 5 60 "${launcher[@]}" -n 3 "$root/target/mpi-tests/$mpi/$program" --scale 5 >"$log.out" 2>"$log.err" </dev/null &
   job=$!
   wait $job || code=$?
   job=
-  # All three have used it, and by the network.
-  if [ $code = 0 ] && grep -qaxF "OK $program" "$log" && [ "$(grep -ac '^rustmx stats:.* sent=[1-9]' "$log")" -ge 3 ]; then
+  mapfile -t after < <(wires)
+  # Two files, so that no line of standard error can come into the middle of one of the other.
+  [ $code = 0 ] || why="exit code $code"
+  [ -n "$why" ] || grep -qaxF "OK $program" "$log.out" || why="no OK line"
+  [ -n "$why" ] || [ "$(grep -ac '^rustmx stats:.* sent=[1-9]' "$log.err")" -ge 3 ] || why="rustmx was not used by all ranks"
+  # All have one kernel, and who takes that for one host could hand messages over in memory. Launchers alone send some ten thousand bytes.
+  for i in 0 1 2; do
+    echo "proof: $((after[i] - before[i])) bytes to rank $i" >>"$log.err"
+    # With the third rank pingpong has nothing to do.
+    [ "$program$i" = pingpong2 ] || [ $((after[i] - before[i])) -gt 200000 ] || why=${why:-only $((after[i] - before[i])) bytes went to rank $i by the network}
+  done
+  cat "$log.out" "$log.err" >"$log"
+  rm "$log.out" "$log.err"
+  if [ -z "$why" ]; then
     passed=$((passed + 1))
     echo "PASS $mpi nat $program $((SECONDS - start))s"
   else
     failed=$((failed + 1))
-    echo "FAIL $mpi nat $program exit code $code log: $log"
+    echo "FAIL $mpi nat $program $why log: $log"
   fi
 }
 
