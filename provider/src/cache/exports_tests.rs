@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::mem::apart;
+use crate::sys::fork;
 use core::ptr::null_mut;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -52,32 +53,34 @@ fn found(exports: &mut Exports, at: usize, len: usize) -> Option<(u32, usize, us
 
 #[test]
 fn a_buffer_that_comes_again_is_found_until_it_is_unmapped() {
-    let _alone = alone();
-    let mut exports = Exports::default();
-    assert_eq!(exports.refusal(), None);
-    let fd = memfd(SealFlags::SHRINK);
-    let at = map(&fd, MapFlags::SHARED);
-    assert_eq!(found(&mut exports, at + 4096, 8192), None, "once");
-    let whole = Some((1, at, LEN, 0));
-    assert_eq!(found(&mut exports, at + 4096, 8192), whole, "again");
-    assert_eq!(found(&mut exports, at, LEN), whole, "all of it");
-    assert_eq!(found(&mut exports, at, LEN + 1), None, "not more");
-    assert_eq!(found(&mut exports, at, 0), None);
-    assert_eq!(found(&mut exports, usize::MAX, 2), None);
-    assert!(exports.settled());
-    assert_eq!(exports.retired(), None);
-    unmap(at + 4096, 4096);
-    assert_eq!(found(&mut exports, at + 8192, 4096), None);
-    while exports.counts().changed == 0 {
-        exports.tend();
-    }
-    assert_eq!(exports.retired(), Some(1));
-    assert_eq!(exports.size(), (0, 0, 0));
-    assert_eq!(sure(&mut exports, at + 8192, 4096), (2, at + 8192, LEN - 8192, 8192));
-    assert_eq!(exports.counts().changed, 1);
-    unmap(at, LEN);
-    drop(fd);
-    assert_eq!(found(&mut exports, at + 8192, 4096), None);
+    // What other tests unmap would put these ranges in doubt, too, and a look then finds nothing.
+    fork::alone("cache::exports::tests::a_buffer_that_comes_again_is_found_until_it_is_unmapped", || {
+        let mut exports = Exports::default();
+        assert_eq!(exports.refusal(), None);
+        let fd = memfd(SealFlags::SHRINK);
+        let at = map(&fd, MapFlags::SHARED);
+        assert_eq!(found(&mut exports, at + 4096, 8192), None, "once");
+        let whole = Some((1, at, LEN, 0));
+        assert_eq!(found(&mut exports, at + 4096, 8192), whole, "again");
+        assert_eq!(found(&mut exports, at, LEN), whole, "all of it");
+        assert_eq!(found(&mut exports, at, LEN + 1), None, "not more");
+        assert_eq!(found(&mut exports, at, 0), None);
+        assert_eq!(found(&mut exports, usize::MAX, 2), None);
+        assert!(exports.settled());
+        assert_eq!(exports.retired(), None);
+        unmap(at + 4096, 4096);
+        assert_eq!(found(&mut exports, at + 8192, 4096), None);
+        while exports.counts().changed == 0 {
+            exports.tend();
+        }
+        assert_eq!(exports.retired(), Some(1));
+        assert_eq!(exports.size(), (0, 0, 0));
+        assert_eq!(sure(&mut exports, at + 8192, 4096), (2, at + 8192, LEN - 8192, 8192));
+        assert_eq!(exports.counts().changed, 1);
+        unmap(at, LEN);
+        drop(fd);
+        assert_eq!(found(&mut exports, at + 8192, 4096), None);
+    });
 }
 
 #[test]
@@ -240,18 +243,20 @@ fn what_is_not_cached_is_not_watched() {
 /// Emptied memory of a file is what it was; pages are not.
 #[test]
 fn emptying_ends_what_depends_on_pages() {
-    let _alone = alone();
-    let fd = memfd(SealFlags::SHRINK);
-    let at = map(&fd, MapFlags::SHARED);
-    for (depends, stays) in [(Depends::OnMapping, true), (Depends::OnPages, false)] {
-        let mut cache = Cache::new(BUDGET, depends, Oversight::Monitored);
-        while !cache.fill(at, at..at + LEN, || Some(())) {}
-        // SAFETY: memory that only this test knows.
-        unsafe { rustix::mm::madvise(at as *mut _, LEN, rustix::mm::Advice::LinuxDontNeed) }.expect("emptied");
-        while !cache.tend() {}
-        assert_eq!(cache.find(at, LEN).is_some(), stays, "{depends:?}");
-        assert_eq!(cache.ended().is_some(), !stays);
-    }
+    // What other tests unmap would put these ranges in doubt, too, and a look then finds nothing.
+    fork::alone("cache::exports::tests::emptying_ends_what_depends_on_pages", || {
+        let fd = memfd(SealFlags::SHRINK);
+        let at = map(&fd, MapFlags::SHARED);
+        for (depends, stays) in [(Depends::OnMapping, true), (Depends::OnPages, false)] {
+            let mut cache = Cache::new(BUDGET, depends, Oversight::Monitored);
+            while !cache.fill(at, at..at + LEN, || Some(())) {}
+            // SAFETY: memory that only this test knows.
+            unsafe { rustix::mm::madvise(at as *mut _, LEN, rustix::mm::Advice::LinuxDontNeed) }.expect("emptied");
+            while !cache.tend() {}
+            assert_eq!(cache.find(at, LEN).is_some(), stays, "{depends:?}");
+            assert_eq!(cache.ended().is_some(), !stays);
+        }
+    });
 }
 
 /// A value that was found out while its memory changed is not kept.

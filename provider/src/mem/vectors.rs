@@ -160,6 +160,13 @@ mod tests {
         }
     }
 
+    /// Where there are no vectors the next test tries nothing.
+    #[test]
+    fn there_is_something_to_try() {
+        let there = std::env::var("RUSTMX_TEST_COMPLETE").unwrap_or_default();
+        assert!(!all().is_empty() || there.split_whitespace().all(|word| word != "avx"), "RUSTMX_TEST_COMPLETE={there}");
+    }
+
     proptest! {
         /// Any length from a vector's on, any alignment of either side: the bytes that are meant, and no others.
         #[test]

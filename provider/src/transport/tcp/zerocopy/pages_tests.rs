@@ -58,6 +58,7 @@ fn what_is_written_too_early_arrives() {
     let mut memory = vec![BEFORE; 256 << 10];
     post(&mut outgoing, 3, memory.as_mut_ptr(), memory.len());
     outgoing.flush(&stream, false).expect("sent");
+    assert!(is_off(&outgoing) || !outgoing.blocked, "all of it has left");
     memory.fill(AFTER);
     let late = deliver(&mut outgoing, &stream, &b, memory.len());
     assert!(late > 0 || is_off(&outgoing));

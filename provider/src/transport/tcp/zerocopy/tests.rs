@@ -222,7 +222,7 @@ fn a_buffer_that_ends_while_it_leaves() {
 /// The poller tells of notices, and whose they are, although nothing is sent that would bring them along.
 #[test]
 fn notices_wake_who_sleeps() {
-    let [a, b] = sockets();
+    let [a, b] = narrow();
     let poller = Arc::new(Poller::new().expect("poller"));
     let means = Means::new(network::ZeroCopy::Uring, poller.clone());
     let mut outgoing = Outgoing::new(means.at(17));
@@ -272,7 +272,7 @@ fn notices_go_to_whom_they_concern() {
     let means = Means::new(network::ZeroCopy::Uring, poller.clone());
     let mut memory = [(); 2].map(|()| vec![BEFORE; 12 << 20]);
     let mut sides = [17, 18].map(|slot| {
-        let [a, b] = sockets();
+        let [a, b] = narrow();
         let mut outgoing = Outgoing::new(means.at(slot));
         outgoing.carry(segment::private(MIN_SEGMENT));
         (outgoing, Stream::new(a), b)
@@ -367,7 +367,7 @@ fn what_the_ring_refuses_is_copied() {
 /// A kernel that does not answer in its call: the connection is given up for that reason, and nothing of what is written later leaves by it.
 #[test]
 fn who_does_not_answer_costs_the_connection() {
-    let [a, b] = sockets();
+    let [a, b] = narrow();
     let office = Arc::new(Office::new(10_000, network::ZeroCopy::Uring).expect("poller"));
     let connection = Connection::new(a, 0, office, None);
     let mut memory = vec![BEFORE; 12 << 20];
