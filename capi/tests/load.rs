@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{provider_dir, run, stock, text};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -151,4 +151,17 @@ fn nothing_of_libfabric_is_imported() {
     assert!(exported.len() == 1 && exported[0].ends_with(" T fi_prov_ini"), "{exported:?}");
     let dynamic = shown("readelf", &["-d"]);
     assert!(!dynamic.contains("libfabric") && dynamic.contains("NODELETE"), "{dynamic}");
+}
+
+/// What a program leaves behind keeps nobody waiting, neither after its end nor when its time is up.
+#[test]
+fn a_time_limit_holds() {
+    let begun = Instant::now();
+    let script = |script: &str, limit| run(Command::new("sh").args(["-c", script]), limit);
+    assert_eq!(text(&script("sleep 100 & echo said", Duration::from_secs(50))), "said\n");
+    let hangs = || script("sleep 100 & echo said; sleep 100", Duration::from_millis(500));
+    let why = std::panic::catch_unwind(hangs).expect_err("it hangs");
+    let why = why.downcast_ref::<String>().expect("words");
+    assert!(why.contains("not finished after 500ms") && why.ends_with("said\n"), "{why}");
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
 }

@@ -4,11 +4,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -302,8 +304,14 @@ static inline void in_two_processes(void (*side)(int rank, int sock))
 {
 	int s[2], status;
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
-	pid_t child = fork();
+	/* Whoever is killed takes the other one along: it would look for a peer that is gone. */
+	pid_t parent = getpid(), child = fork();
 	CHECK(child >= 0);
+	if (!child) {
+		CHECK(!prctl(PR_SET_PDEATHSIG, SIGKILL));
+		if (getppid() != parent)
+			_exit(1);
+	}
 	my_rank = child ? 0 : 1;
 	close(s[my_rank ? 0 : 1]);
 	side(my_rank, s[my_rank]);

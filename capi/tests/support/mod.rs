@@ -1,11 +1,12 @@
 //! What the tests that leave this process share: where things are, a C compiler, programs with a time limit.
-#![allow(dead_code, reason = "every test binary uses a part")]
+#![allow(dead_code, unused_imports, reason = "every test binary uses a part")]
 
-use std::io::Read;
+#[path = "../../../provider/tests/common/bounded.rs"]
+mod bounded;
+
+pub use bounded::{finish, run, start, text};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// A fresh directory below cargo's own for tests.
 pub fn scratch(name: &str) -> PathBuf {
@@ -49,63 +50,6 @@ pub fn stock(program: impl AsRef<std::ffi::OsStr>) -> Command {
     // Nor the profile of whoever runs the tests.
     c.env("FI_PROVIDER_PATH", provider_dir()).env("FI_PROVIDER", "rustmx").env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
     c
-}
-
-/// Runs to the end, or panics with all output after `limit`.
-pub fn run(command: &mut Command, limit: Duration) -> Output {
-    finish(start(command), limit)
-}
-
-/// A program that runs. Killed when dropped: a test that fails must not leave one behind that eats a core.
-pub struct Running(Option<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-pub fn start(command: &mut Command) -> Running {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e} (Debian: apt install libfabric-bin)"));
-    Running(Some(child))
-}
-
-pub fn finish(mut running: Running, limit: Duration) -> Output {
-    let mut child = running.0.take().expect("it is finished once");
-    // Who says more than a pipe holds waits until it is read.
-    let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
-    let until = Instant::now() + limit;
-    let (status, late) = loop {
-        match child.try_wait().expect("wait") {
-            Some(status) => break (status, false),
-            None if Instant::now() > until => {
-                let _ = child.kill();
-                break (child.wait().expect("wait"), true);
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    let [stdout, stderr] = [stdout, stderr].map(|thread| thread.join().expect("read"));
-    let out = Output { status, stdout, stderr };
-    assert!(!late, "not finished after {limit:?}:\n{}", text(&out));
-    out
-}
-
-fn reading(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.expect("it is piped").read_to_end(&mut bytes).expect("read");
-        bytes
-    })
-}
-
-/// Both streams, for looking into and for messages.
-pub fn text(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 /// Compiles one C file. Says which package is missing if the headers are.

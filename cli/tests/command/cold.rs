@@ -1,30 +1,18 @@
 //! Comparisons of long messages between buffers that are in no cache: both sides empty theirs before each message, and the receiver says when.
 #![cfg(target_arch = "x86_64")]
 
-use super::{cores, far_ways, heap, run, rustmx};
+use super::{cores, far_ways, heap, run_within, rustmx};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-
-/// The same, but ended with all that it started if it takes so many seconds: who waits for the other one's word may wait for ever.
-fn within(seconds: u32, command: &Command) -> Command {
-    let mut bounded = Command::new("timeout");
-    bounded.args(["-k", "5", &seconds.to_string()]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => bounded.env(name, value),
-            None => bounded.env_remove(name),
-        };
-    }
-    bounded
-}
 
 fn compared(more: &[&str]) -> Value {
     let mut command = rustmx(&["compare", "--quick", "--min", "1m", "--max", "1m", "--sources", "cold", "--json"]);
     command.args(more);
-    let (out, said, told) = run(within(120, &command));
+    // Who waits for the other one's word may wait for ever.
+    let (out, said, told) = run_within(Duration::from_secs(120), command);
     assert!(out.status.success(), "{} {told}", out.status);
     let all: Value = serde_json::from_str(&said).expect("JSON");
     assert!(!all["missing"].to_string().contains("another way"), "all that is forced goes so: {}", all["missing"]);

@@ -1,13 +1,14 @@
 //! A process that measures is lost in the middle: the command says so and ends, and so does the other process.
 
+use super::bounded::{Running, spawn};
 use super::{children, code_of, cores, runs, rustmx};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// The process that a command has started in a role, as soon as it is there.
-fn in_role(command: &mut Child, role: &str) -> u32 {
+fn in_role(command: &mut Running, role: &str) -> u32 {
     let ends = format!("\0partner\0{role}\0");
     let is_it = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(&ends));
     loop {
@@ -21,7 +22,7 @@ fn in_role(command: &mut Child, role: &str) -> u32 {
 
 /// Kills one of the two in the middle of a command.
 fn is_told(args: &[&str], roles: [&str; 2]) {
-    let mut command = rustmx(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut command = spawn(rustmx(args).stdout(Stdio::null()).stderr(Stdio::piped()));
     let [lost, other] = roles.map(|role| in_role(&mut command, role));
     // So that both measure; nearly all of the time they are within a cell. What becomes of it elsewhere must be no other.
     std::thread::sleep(Duration::from_secs(1));
@@ -31,7 +32,7 @@ fn is_told(args: &[&str], roles: [&str; 2]) {
     std::thread::sleep(Duration::from_millis(200));
     send(Signal::KILL);
     let mut told = command.stderr.take().expect("piped");
-    assert_eq!(code_of(command), Some(1), "{roles:?}");
+    assert_eq!(code_of(&mut command), Some(1), "{roles:?}");
     assert!(!runs(other), "what is left of {roles:?} still runs");
     let mut why = String::new();
     told.read_to_string(&mut why).expect("text");

@@ -6,14 +6,21 @@ use rustmx::select::profile::MEASURED;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+#[path = "../../../provider/tests/common/bounded.rs"]
+mod bounded;
 mod cold;
 mod explain;
 mod kept;
 mod lost;
+
+use bounded::Running;
+
+/// What a command may take: some measure for a minute or two, and machines that are busy with other things take longer.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// How the memory between two processes is used, as the user might say: then `tune` has nothing to find out about that, and needs
 /// half of the time.
@@ -33,10 +40,19 @@ fn rustmx(args: &[&str]) -> Command {
 }
 
 /// Those that measure take turns: each wants two cores for itself.
-fn run(mut command: Command) -> (Output, String, String) {
+fn run(command: Command) -> (Output, String, String) {
+    run_within(LIMIT, command)
+}
+
+fn run_within(limit: Duration, mut command: Command) -> (Output, String, String) {
+    run_as_it_is(limit, command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// With its output going where it was said.
+fn run_as_it_is(limit: Duration, command: &mut Command) -> (Output, String, String) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
-    let out = command.output().expect("runs");
+    let out = bounded::finish(bounded::spawn(command.stdin(Stdio::null())), limit);
     let (said, told) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     (out, said, told)
 }
@@ -73,22 +89,20 @@ fn output_that_cannot_be_written_is_told() {
     let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("Linux has it"));
     for args in [&["explain"][..], &["explain", "--json"]] {
         let mut command = rustmx(args);
-        command.stdout(full());
-        let (out, _, told) = run(command);
+        let (out, _, told) = run_as_it_is(LIMIT, command.stdout(full()).stderr(Stdio::piped()));
         assert!(out.status.code() == Some(1) && told.contains("cannot write to standard output"), "{:?} {told}", out.status);
     }
     // What went wrong is told by the exit code, too, where nobody can read the rest.
     for (args, code) in [(&["compare", "--min", "5", "--max", "3"][..], 1), (&["explain"], 0)] {
         let mut command = rustmx(args);
-        command.stderr(full()).env("FI_RUSTMX_NONSENSE", "1");
-        let (out, ..) = run(command);
+        command.stdout(Stdio::piped()).stderr(full()).env("FI_RUSTMX_NONSENSE", "1");
+        let (out, ..) = run_as_it_is(LIMIT, &mut command);
         assert_eq!(out.status.code(), Some(code), "{args:?}: {:?}", out.status);
     }
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = rustmx(&["explain"]);
-    command.stdout(writer);
-    let (out, _, told) = run(command);
+    let (out, _, told) = run_as_it_is(LIMIT, command.stdout(writer).stderr(Stdio::piped()));
     assert!(out.status.success() && told.is_empty(), "who reads only the beginning has what he wants: {told}");
     let mut elsewhere = rustmx(&["tune", "--quick", "--dry-run"]);
     elsewhere.env("FI_RUSTMX_SHM", "no");
@@ -266,9 +280,9 @@ fn ways_to_other_hosts_are_compared_with_plain_sockets() {
 }
 
 /// A process that waits for another host's, what it says further, and its port.
-fn waiting_process() -> (Child, BufReader<ChildStderr>, u16) {
+fn waiting_process() -> (Running, BufReader<ChildStderr>, u16) {
     let mut waiting = rustmx(&["compare", "--listen", "127.0.0.1:0"]);
-    let mut waiting = waiting.stderr(Stdio::piped()).spawn().expect("starts");
+    let mut waiting = bounded::spawn(waiting.stderr(Stdio::piped()));
     let mut told = BufReader::new(waiting.stderr.take().expect("piped"));
     let mut line = String::new();
     told.read_line(&mut line).expect("says where");
@@ -277,14 +291,13 @@ fn waiting_process() -> (Child, BufReader<ChildStderr>, u16) {
 }
 
 /// Whether a process ends, within a time that no busy machine needs.
-fn code_of(mut child: Child) -> Option<i32> {
+fn code_of(child: &mut Running) -> Option<i32> {
     for _ in 0..600 {
         if let Some(status) = child.try_wait().expect("is ours") {
             return status.code();
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    child.kill().expect("is ours");
     panic!("still runs, and nobody is at the other end");
 }
 
@@ -310,7 +323,7 @@ fn who_is_left_alone_in_the_middle_ends() {
     for caller_dies in [true, false] {
         let (mut waiting, mut told, port) = waiting_process();
         let mut calling = rustmx(&["compare", "--to", &format!("127.0.0.1:{port}")]);
-        let mut calling = calling.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut calling = bounded::spawn(calling.stdout(Stdio::null()).stderr(Stdio::piped()));
         let mut line = String::new();
         told.read_line(&mut line).expect("says who calls");
         assert!(line.contains("measuring for 127.0.0.1"), "{line}");
@@ -325,7 +338,7 @@ fn who_is_left_alone_in_the_middle_ends() {
                 assert!(Instant::now() < until, "what it started still runs");
                 std::thread::sleep(Duration::from_millis(50));
             }
-            assert_eq!(code_of(waiting), Some(1));
+            assert_eq!(code_of(&mut waiting), Some(1));
             let mut why = String::new();
             told.read_to_string(&mut why).expect("text");
             assert!(why.contains("Start this one again"), "{why}");
@@ -333,7 +346,7 @@ fn who_is_left_alone_in_the_middle_ends() {
             waiting.kill().expect("is ours");
             waiting.wait().expect("is ours");
             let mut said = calling.stderr.take().expect("piped");
-            assert_eq!(code_of(calling), Some(1));
+            assert_eq!(code_of(&mut calling), Some(1));
             let mut why = String::new();
             said.read_to_string(&mut why).expect("text");
             assert!(why.contains("the other host's process ended early"), "{why}");

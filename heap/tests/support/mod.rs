@@ -1,10 +1,12 @@
 //! C programs, compiled by gcc and run with the heap preloaded, each with a time limit.
 #![allow(dead_code, reason = "every test binary uses a part")]
 
-use std::io::Read;
+#[path = "../../../provider/tests/common/bounded.rs"]
+mod bounded;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+use std::time::Duration;
 
 /// What a program may take. They take a second or two of a core; machines that are busy with other things take longer.
 pub const LIMIT: Duration = Duration::from_secs(600);
@@ -77,27 +79,7 @@ pub fn plain(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// Runs to the end; panics if that takes too long.
 pub fn run(command: &mut Command) -> Output {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
-    let (mut out, mut err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-    let read = |pipe: &mut dyn Read| {
-        let mut bytes = vec![];
-        let _ = pipe.read_to_end(&mut bytes);
-        bytes
-    };
-    let (out, err) = (std::thread::spawn(move || read(&mut out)), std::thread::spawn(move || read(&mut err)));
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("wait") {
-            break status;
-        }
-        if begun.elapsed() > LIMIT {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("{command:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    Output { status, stdout: out.join().expect("stdout"), stderr: err.join().expect("stderr") }
+    bounded::run(command, LIMIT)
 }
 
 /// Runs; it must end well and print nothing on standard error. What it printed on standard output.
