@@ -5,6 +5,7 @@
 mod common;
 mod support;
 
+use common::reachable::reachable;
 use common::{Deadline, Msg, Node, Rng, Want, acquaint, all_ok, attr, message, pattern, process, run, seg, watchdog};
 use rustmx::config::force::Forced;
 use rustmx::mem::shared::{Backing, SharedMem};
@@ -12,6 +13,7 @@ use rustmx::sys::memfd::{self, Mapping};
 use rustmx::wire::loan::MOST;
 use rustmx::{Config, OpFlags, Telling};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -20,8 +22,16 @@ const WITH_HEAP: &str = "RUSTMX_TEST_HEAP";
 
 /// What runs a test of this program with the heap.
 fn with_heap(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", support::library());
+    started_with(&support::library(), &own_path(), test)
+}
+
+fn own_path() -> PathBuf {
+    std::env::current_exe().expect("own path")
+}
+
+fn started_with(library: &Path, program: &Path, test: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("LD_PRELOAD", library);
     // Small enough to hold if one were filled.
     command.env("RUSTMX_HEAP_RESERVE", "1g").env(WITH_HEAP, "1");
     command
@@ -385,6 +395,7 @@ fn as_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
+    let (library, program) = (reachable(&support::library()), reachable(&own_path()));
     for test in [
         "long_blocks_are_copied_once_without_the_kernel",
         "who_may_only_read_writes_nothing",
@@ -392,7 +403,7 @@ fn as_an_ordinary_user() {
         "more_than_can_be_lent",
         "a_child_changes_nothing",
     ] {
-        let mut command = with_heap(test);
+        let mut command = started_with(&library, &program, test);
         let out = command.uid(USER).gid(USER).output().expect("a copy of this program");
         let said = String::from_utf8_lossy(&out.stdout);
         let errors = String::from_utf8_lossy(&out.stderr);

@@ -1,6 +1,7 @@
 //! What `rustmx explain` tells.
 
-use super::{cores, heap, run, rustmx};
+use super::reachable::copied;
+use super::{command_of, cores, heap, run, rustmx};
 use rustmx::config::processor::Processor;
 use rustmx::mem::engine::Engine;
 use rustmx::sys::processor::here;
@@ -8,7 +9,6 @@ use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 /// A program that its user may not read is not dumpable: nobody is let in, and that is the reason told.
 #[test]
@@ -17,13 +17,11 @@ fn why_the_kernel_lets_nobody_in_is_told() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let unreadable = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("unreadable");
-    std::fs::copy(env!("CARGO_BIN_EXE_rustmx"), &unreadable).expect("a copy");
-    std::fs::set_permissions(&unreadable, std::fs::Permissions::from_mode(0o711)).expect("its owner's");
-    let mut command = Command::new(&unreadable);
-    command.args(["explain", "--json"]).uid(USER).gid(USER).env_remove("XDG_CONFIG_HOME");
+    let unreadable = copied(std::path::Path::new(env!("CARGO_BIN_EXE_rustmx")));
+    std::fs::set_permissions(&*unreadable, std::fs::Permissions::from_mode(0o711)).expect("its owner's");
+    let mut command = command_of(&unreadable, &["explain", "--json"]);
+    command.uid(USER).gid(USER).env_remove("XDG_CONFIG_HOME");
     let (out, said, told) = run(command);
-    std::fs::remove_file(&unreadable).expect("removed");
     assert!(out.status.success(), "{told}");
     let all: Value = serde_json::from_str(&said).expect("JSON");
     let kernel = &all["kernel"];

@@ -6,6 +6,7 @@ use rustmx::select::profile::MEASURED;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ mod cold;
 mod explain;
 mod kept;
 mod lost;
+#[path = "../../../provider/tests/common/reachable.rs"]
+mod reachable;
 
 use bounded::Running;
 
@@ -30,7 +33,11 @@ fn settled() -> impl Iterator<Item = (String, String)> {
 }
 
 fn rustmx(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rustmx"));
+    command_of(Path::new(env!("CARGO_BIN_EXE_rustmx")), args)
+}
+
+fn command_of(program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("FI_RUSTMX_")) {
         command.env_remove(name);
     }

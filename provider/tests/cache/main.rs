@@ -19,7 +19,6 @@ mod threads;
 use common::{process, watchdog};
 use rustmx::cache::Oversight;
 use rustmx::cache::exports::{BUDGET, Exports};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 /// Not a test of its own: what the copies of this program do.
@@ -64,15 +63,12 @@ struct How {
 /// Runs a part; answers how many stale answers it found (one more if it found nothing at all), or `None` if it cannot be tried here.
 #[track_caller]
 fn run(part: &str, oversight: &str, amount: usize, how: &How) -> Option<u64> {
-    let mut command = process::command("role", &format!("{part} {oversight} {amount}"));
+    let (mut command, _copy) = process::command_by(how.user, "role", &format!("{part} {oversight} {amount}"));
     if part == "blocks" {
         command.envs(blocks::EAGER);
     }
     if let Some(library) = &how.preload {
         command.env("LD_PRELOAD", library);
-    }
-    if let Some(user) = how.user {
-        command.uid(user).gid(user);
     }
     let ended = command.output().expect("a copy of this program");
     let said = String::from_utf8_lossy(&ended.stdout);

@@ -4,6 +4,7 @@
 #![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
 
 pub mod process;
+pub mod reachable;
 
 use rustix::fd::OwnedFd;
 use rustmx::config::PARAMS;

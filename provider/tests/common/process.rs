@@ -4,8 +4,10 @@
 //! standard input. It dies with its parent: end-of-file on its input ends it.
 
 use super::Deadline;
+use super::reachable::{Reachable, reachable};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -51,7 +53,21 @@ pub struct Copy {
 
 /// What runs `test` of this test program in another process, in the role `words`.
 pub fn command(test: &str, words: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command_of(&std::env::current_exe().expect("own path"), test, words)
+}
+
+/// The same as another user; what comes with it is to be kept as long as that may start anything.
+#[track_caller]
+pub fn command_by(user: Option<u32>, test: &str, words: &str) -> (Command, Option<Reachable>) {
+    let Some(user) = user else { return (command(test, words), None) };
+    let program = reachable(&std::env::current_exe().expect("own path"));
+    let mut command = command_of(&program, test, words);
+    command.uid(user).gid(user);
+    (command, Some(program))
+}
+
+fn command_of(program: &Path, test: &str, words: &str) -> Command {
+    let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, words);
     command
 }

@@ -9,7 +9,6 @@ use rustix::fd::OwnedFd;
 use rustix::mm::Advice;
 use rustmx::cache::Oversight;
 use rustmx::{Config, Name, OpFlags};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -323,13 +322,10 @@ fn outcome(how: &How) -> Outcome {
     let How { sender, receiver, filtered, only, user, preload, lend, rounds } = how;
     let change = only.map_or("everything".into(), Change::name);
     let seed = std::env::var("RUSTMX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(11u64);
-    let mut command =
-        process::command("torture::role", &format!("receive {rounds} {seed} {lend} {sender} {receiver} {change} {filtered} -"));
+    let words = format!("receive {rounds} {seed} {lend} {sender} {receiver} {change} {filtered} -");
+    let (mut command, _copy) = process::command_by(*user, "torture::role", &words);
     // It would raise the break above what the test has there.
     command.env("TCMALLOC_SKIP_SBRK", "1");
-    if let Some(user) = user {
-        command.uid(*user).gid(*user);
-    }
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);
     }

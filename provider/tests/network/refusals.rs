@@ -2,7 +2,7 @@
 //! same, by another way, and which one is off is told once, with why. Each in a process of its own, as another user where this one is root: limits are
 //! a user's, and who may lock memory has none.
 
-use crate::common::process::{Copy, command, role, say, spawn};
+use crate::common::process::{Copy, command_by, role, say, spawn};
 use crate::common::{Deadline, Msg, Node, Want, all_ok, pattern, watchdog};
 use crate::filter::{self, URING};
 use crate::flow::pair_with;
@@ -12,7 +12,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustmx::sys::uring::Uring;
 use rustmx::{Addr, Stats, Telling};
-use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A user that nobody is, most likely: what it has locked is counted apart. Each role has its own, since tests run at the same time, and those of each run are
@@ -190,11 +189,7 @@ fn run(roles: &[&str]) {
     let started: Vec<(&str, Copy)> = roles
         .iter()
         .map(|words| {
-            let mut command = command("refusals::refused", words);
-            if is_root {
-                let user = nobody();
-                command.uid(user).gid(user);
-            }
+            let (mut command, _copy) = command_by(is_root.then(nobody), "refusals::refused", words);
             (*words, spawn(&mut command))
         })
         .collect();

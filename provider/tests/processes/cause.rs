@@ -53,14 +53,13 @@ impl Asked {
 
     /// As an ordinary user.
     fn user(how: &str, user: u32) -> Asked {
-        let mut command = process::command("role", &format!("asked {how}"));
-        command.uid(user).gid(user);
+        let (mut command, _copy) = process::command_by(Some(user), "role", &format!("asked {how}"));
         Asked::new(process::spawn(&mut command))
     }
 
     /// Behind a program that changes what may be done.
     fn behind(before: &[&str], how: &str, user: u32) -> Asked {
-        let inner = process::command("role", &format!("asked {how}"));
+        let (inner, _copy) = process::command_by(Some(user), "role", &format!("asked {how}"));
         let mut command = Command::new(before[0]);
         command.args(&before[1..]).arg(inner.get_program()).args(inner.get_args());
         command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
