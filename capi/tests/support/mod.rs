@@ -4,7 +4,11 @@
 #[path = "../../../provider/tests/common/bounded.rs"]
 mod bounded;
 
+#[path = "../../../provider/tests/common/left_out.rs"]
+mod left_out;
+
 pub use bounded::{finish, run, start, text};
+pub use left_out::left_out;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

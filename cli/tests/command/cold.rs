@@ -1,6 +1,7 @@
 //! Comparisons of long messages between buffers that are in no cache: both sides empty theirs before each message, and the receiver says when.
 #![cfg(target_arch = "x86_64")]
 
+use super::left_out::left_out;
 use super::{cores, far_ways, heap, run_within, rustmx};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -27,7 +28,7 @@ fn compared(more: &[&str]) -> Value {
 #[test]
 fn long_messages_of_cold_buffers_are_compared_inside_a_host() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let heap = heap();
     let all = match &heap {
@@ -53,7 +54,7 @@ fn long_messages_of_cold_buffers_are_compared_inside_a_host() {
 #[test]
 fn long_messages_of_cold_buffers_are_compared_by_the_network() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let all = compared(&["--network"]);
     assert!(far_ways(&all).is_superset(&["chosen", "stream", "limit"].map(String::from).into()), "{:?}", far_ways(&all));

@@ -1,5 +1,6 @@
 //! What `rustmx explain` tells.
 
+use super::left_out::left_out;
 use super::reachable::copied;
 use super::{command_of, cores, heap, run, rustmx};
 use rustmx::config::processor::Processor;
@@ -203,7 +204,7 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         (&other["lending"]["on"], &other["lending"]["says"]),
         (&false.into(), &"nothing is lent: FI_RUSTMX_LEND=never".into())
     );
-    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let Some(heap) = heap() else { return left_out("heap", "librustmx_heap.so is not built") };
     let lent = explained(&[("LD_PRELOAD", heap.to_str().expect("text"))]);
     assert_eq!(lent["lending"]["on"], true);
     assert!(

@@ -1,5 +1,6 @@
 //! What `rustmx tune` keeps of the file that it replaces.
 
+use super::left_out::left_out;
 use super::{cores, run, rustmx, scratch, settled};
 use rustmx::Config;
 use rustmx::config::force::Way;
@@ -23,7 +24,7 @@ fn with_link(name: &str) -> Profile {
 #[test]
 fn links_that_were_measured_stay() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let home = scratch("kept").join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
     let (path, old) = (home.join("rustmx/profile.toml"), with_link("eth7, MTU 1500"));

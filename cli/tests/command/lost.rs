@@ -1,6 +1,7 @@
 //! A process that measures is lost in the middle: the command says so and ends, and so does the other process.
 
 use super::bounded::{Running, spawn};
+use super::left_out::left_out;
 use super::{children, code_of, cores, runs, rustmx};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
@@ -42,7 +43,7 @@ fn is_told(args: &[&str], roles: [&str; 2]) {
 #[test]
 fn whichever_of_two_is_lost_in_the_middle_is_told() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     // Of short messages the sender is through at once, and waits for an answer; sending long ones fails where the peer is gone.
     let short = ["compare", "--memory", "private", "--min", "64", "--max", "64k"];

@@ -16,11 +16,14 @@ mod bounded;
 mod cold;
 mod explain;
 mod kept;
+#[path = "../../../provider/tests/common/left_out.rs"]
+mod left_out;
 mod lost;
 #[path = "../../../provider/tests/common/reachable.rs"]
 mod reachable;
 
 use bounded::Running;
+use left_out::left_out;
 
 /// What a command may take: some measure for a minute or two, and machines that are busy with other things take longer.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -152,7 +155,7 @@ fn a_page_and_numbers_of_a_short_comparison() {
     if cores() < 2 {
         let (out, _, told) = run(rustmx(&["compare", "--quick"]));
         assert!(out.status.code() == Some(1) && told.contains("two cores are needed"), "{told}");
-        return println!("the rest is skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let page = std::env::temp_dir().join(format!("rustmx-compare-{}.html", std::process::id()));
     let private = ["compare", "--quick", "--memory", "private", "--min", "128", "--max", "300", "--json", "--html"];
@@ -205,7 +208,7 @@ fn a_page_and_numbers_of_a_short_comparison() {
 #[test]
 fn exported_memory_is_compared_with_what_two_copying_processes_need() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let short = ["compare", "--quick", "--min", "64k", "--max", "64k", "--sources", "fresh", "--json"];
     let mut without = rustmx(&short);
@@ -216,7 +219,7 @@ fn exported_memory_is_compared_with_what_two_copying_processes_need() {
     let all: Value = serde_json::from_str(&said).expect("JSON");
     assert!(all["missing"].to_string().contains("exported memory: "), "{}", all["missing"]);
     assert!(all["cells"].as_array().expect("cells").iter().all(|c| c["memory"] == "private"));
-    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let Some(heap) = heap() else { return left_out("heap", "librustmx_heap.so is not built") };
     let (out, said, told) = run(rustmx(&[&short[..], &["--heap", heap.to_str().expect("text"), "--read"]].concat()));
     assert!(out.status.success(), "{told}");
     assert_eq!(all["read"], false);
@@ -257,7 +260,7 @@ fn far_ways(all: &Value) -> BTreeSet<String> {
 #[test]
 fn ways_to_other_hosts_are_compared_with_plain_sockets() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let page = std::env::temp_dir().join(format!("rustmx-network-{}.html", std::process::id()));
     let mut command = rustmx(&["compare", "--network", "--quick", "--min", "128", "--max", "8k", "--json", "--html"]);
@@ -325,7 +328,7 @@ fn runs(pid: u32) -> bool {
 #[test]
 fn who_is_left_alone_in_the_middle_ends() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     for caller_dies in [true, false] {
         let (mut waiting, mut told, port) = waiting_process();
@@ -365,7 +368,7 @@ fn who_is_left_alone_in_the_middle_ends() {
 #[test]
 fn a_waiting_process_serves_one_of_another_host() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let (mut waiting, _told, port) = waiting_process();
     let mut stranger = std::net::TcpStream::connect(("127.0.0.1", port)).expect("called");
@@ -407,7 +410,7 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
     if cores() < 2 {
         let (out, _, told) = run(rustmx(&["tune", "--quick", "--dry-run"]));
         assert!(out.status.code() == Some(1) && told.contains("two cores are needed"), "{told}");
-        return println!("the rest is skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let path = scratch("tuned");
     let heap = heap();
@@ -475,7 +478,7 @@ fn what_was_tuned_is_in_force_where_it_fits_and_nobody_says_otherwise() {
 #[test]
 fn a_profile_has_its_place_with_the_users_configuration() {
     if cores() < 2 {
-        return println!("skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let home = scratch("home");
     let tune = |args: &[&str]| {
@@ -522,7 +525,7 @@ fn tune_says_before_it_measures_where_it_cannot_save() {
     let (out, _, _) = run(rustmx(&["tune", "--dry-run", "--output", "x"]));
     assert_eq!(out.status.code(), Some(2));
     if cores() < 2 {
-        return println!("the rest is skipped: this process may use one core");
+        return left_out("cores", "this process may use one core");
     }
     let (out, said, told) = run(rustmx(&["tune", "--quick", "--output", "/proc/none/profile.toml"]));
     assert!(out.status.code() == Some(1) && told.contains("choose another place by --output"), "{told}");

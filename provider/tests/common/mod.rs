@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 #![allow(clippy::result_large_err, reason = "an error entry is passed on as the engine gave it")]
 
+pub mod left_out;
 pub mod process;
 pub mod reachable;
 
