@@ -85,9 +85,21 @@ step_floors() { ci/check-floors.py --self-test && ci/check-floors.py; }
 
 step_scripts() { python3 ci/compare_test.py && python3 ci/goals_test.py && python3 ci/turns_test.py && python3 ci/tcp_goals_test.py && python3 mpi-tests/papers/figures_test.py && python3 ci/netlab/relay_test.py; }
 
+# ran [--each FILTERS] COMMAND…: what runs tests; fails if it ran none, or none of one of these filters: to cargo, a filter that matches nothing is a success.
+ran() {
+  local each='' filter out=$logs/ran code=0
+  [ "$1" != --each ] || { each=$2 && shift 2; }
+  "$@" | tee "$out" || code=$?
+  [ $code = 0 ] || return $code
+  grep -qE '^Success$|^test result: ok\. [1-9]' "$out" || { echo "FAIL: no test ran: $*" && return 1; }
+  for filter in $each; do
+    grep -qE "^test .*$filter.* \.\.\. ok" "$out" || { echo "FAIL: no test ran of $filter: $*" && return 1; }
+  done
+}
+
 # Always the whole workspace, also for some of its tests: with other features of their dependencies for one package, cargo
 # would compile the engine and its tests again.
-tests() { cargo test --workspace "$@"; }
+tests() { ran cargo test --workspace "$@"; }
 
 # What tests may need and this machine has: who misses it there fails, and leaves out nothing.
 there() {
@@ -126,7 +138,7 @@ release() { cargo build --release -p rustmx-fi -p rustmx-heap -p rustmx-cli -p r
 # What is linked for a minute or two keeps one core busy. The tests, if they are to come, are compiled meanwhile; what is wrong with them their own step tells.
 step_build() {
   local code=0
-  [[ " ${steps[*]} " != *" test "* ]] || tests --no-run --quiet &
+  [[ " ${steps[*]} " != *" test "* ]] || cargo test --workspace --no-run --quiet &
   release || code=$?
   wait
   return $code
@@ -135,7 +147,7 @@ step_build() {
 step_loom() {
   # Not optimized across packages: even so it takes as long to compile as to run.
   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="--cfg loom" \
-    cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
+    ran cargo test -p rustmx --lib --release --target-dir "$CARGO_TARGET_DIR/loom"
 }
 
 # The first installed toolchain of which a command works.
@@ -151,16 +163,15 @@ toolchain_with() {
 }
 
 step_miri() {
-  local toolchain
+  local toolchain parts=(mem:: matching:: wire:: completion:: peer::name shm::ring select:: cache::ranges cache::recent cache::watches)
   toolchain=$(toolchain_with miri --version)
   [ -n "$toolchain" ] || skip "no installed toolchain has miri" || return
   # Its standard library must be there or be built from rust-src that is there.
   CARGO_NET_OFFLINE=true cargo "+$toolchain" miri setup ||
     skip "miri of $toolchain has no standard library (rust-src)" || return
   # The rest makes system calls that miri does not know.
-  PROPTEST_CASES=8 MIRIFLAGS=-Zmiri-disable-isolation cargo "+$toolchain" miri test -p rustmx --lib \
-    --target-dir "$CARGO_TARGET_DIR/miri" -- mem:: matching:: wire:: completion:: peer::name shm::ring select:: \
-    cache::ranges cache::recent cache::watches
+  PROPTEST_CASES=8 MIRIFLAGS=-Zmiri-disable-isolation ran --each "${parts[*]}" cargo "+$toolchain" miri test -p rustmx --lib \
+    --target-dir "$CARGO_TARGET_DIR/miri" -- "${parts[@]}"
 }
 
 # sanitized NAME FLAGS TESTS...: some tests, compiled with a sanitizer.
@@ -175,7 +186,7 @@ sanitized() {
     skip "$toolchain has no runtime of $name" || return
   # An own target directory, one for all of them: what runs while compiling is the same. What a sanitizer finds it finds in few random cases, too; step_test has all of them.
   PROPTEST_CASES=${PROPTEST_CASES:-64} CARGO_INCREMENTAL=0 RUSTFLAGS="$flags" \
-    cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized" "$@"
+    ran cargo "+$toolchain" test --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized" "$@"
 }
 
 # With the hostile peers: what they write must not make anybody read past a mapping or a buffer.
@@ -203,7 +214,7 @@ step_benches() {
     ! grep -q criterion_main "$bench" || names+=(--bench "$(basename "$bench" .rs)")
   done
   # As tests are compiled: the time of a release build would be spent on nothing that is looked at here.
-  cargo test -p rustmx-benches --benches --no-run && cargo test -p rustmx-benches "${names[@]}" -- --test
+  cargo test -p rustmx-benches --benches --no-run && ran cargo test -p rustmx-benches "${names[@]}" -- --test
 }
 
 step_aarch64() {
