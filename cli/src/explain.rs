@@ -3,6 +3,7 @@
 
 use crate::far::Network;
 use crate::kind::Lane;
+use crate::node::Node;
 use crate::partner::Partner;
 use crate::rows::{self, Table};
 use crate::{Failure, environment, output};
@@ -99,6 +100,8 @@ struct Lending {
 
 #[derive(Serialize)]
 struct Explanation {
+    /// Why no job starts with these settings.
+    job_fails: Option<String>,
     settings: Vec<String>,
     ignored: Vec<String>,
     profile: Told,
@@ -139,7 +142,7 @@ pub(crate) fn ask_kernel() -> Result<Kernel, Failure> {
 }
 
 /// # Errors
-/// If the kernel cannot be asked.
+/// If the kernel cannot be asked, or a job with these settings ends as it begins.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (config, ignored) = environment::read();
     let standing = Standing::look(&config);
@@ -147,7 +150,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let config = standing.applied(&config);
     let table = rows::table(&config, standing.tuned());
     let ways = Way::CARRIERS.into_iter().filter_map(|way| Carrier::of(way, &config)).collect();
-    let network = Network::of(&config, &standing);
+    let node = Node::open(&config, false);
+    // Who asks whether his settings will do reads the first line, or the exit code, and no table.
+    let job_fails = node.as_ref().err().cloned();
+    let network = Network::of(&config, &standing, node);
     let engine = |e: EngineUse| Engine { engine: e.name, on: e.from.is_some(), from: e.from, why: e.why };
     let engines = engines::uses(&config, None).map(engine).into();
     let (on, says) = rustmx::lending(&config);
@@ -157,6 +163,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         kernel.says.push("FI_RUSTMX_CMA=never: it copies no message, whatever it allows".into());
     }
     let explanation = Explanation {
+        job_fails,
         settings,
         ignored,
         profile: Told::of(&standing),
@@ -169,17 +176,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         lending,
     };
     if options.json {
-        return output::say_json(&explanation);
+        output::say_json(&explanation)?;
+    } else {
+        explanation.ignored.iter().for_each(|what| tell("rustmx", what));
+        output::say(&explanation.to_string())?;
     }
-    for what in &explanation.ignored {
-        tell("rustmx", what);
-    }
-    output::say(&explanation.to_string())
+    explanation.job_fails.map_or(Ok(()), |why| Err(format!("a job does not start with these settings: {why}")))
 }
 
 /// As people read it.
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.job_fails {
+            writeln!(out, "A job does not start with these settings: {why}\n")?;
+        }
         if !self.settings.is_empty() {
             writeln!(out, "Settings: {}\n", self.settings.join(" "))?;
         }

@@ -1,5 +1,6 @@
 //! The tables for peers on other hosts, one for each link that was measured, and where others reach this host.
 
+use crate::Failure;
 use crate::node::Node;
 use crate::report::time;
 use crate::rows::{self, Deed};
@@ -161,8 +162,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Of a configuration and the profile in force, if one is. Opens an endpoint to see where it is reached.
-    pub fn of(config: &Config, standing: &Standing) -> Network {
+    /// Of a configuration and the profile in force, if one is; `node` is an endpoint by it, or why there is none.
+    pub fn of(config: &Config, standing: &Standing, node: Result<Node, Failure>) -> Network {
         if config.tcp == 0 {
             let (unreachable, learned) = (Some("FI_RUSTMX_TCP=no".into()), OfJobs::of(config));
             return Network { addresses: Vec::new(), unreachable, tables: Vec::new(), learned };
@@ -172,7 +173,7 @@ impl Network {
             let model = table.link.as_ref().and_then(|link| standing.profile()?.link(link));
             Table::of(table.link.as_deref(), &table.selection, model, config)
         };
-        let (told, why) = match Node::open(config, false) {
+        let (told, why) = match node {
             Ok(node) => (node.addresses(), node.warnings().join("; ")),
             Err(why) => (Vec::new(), why),
         };

@@ -58,7 +58,7 @@ struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it could not be done, standard error says why and what helps; 2 the command line makes no sense.\n\
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it could not be done, or (explain) no job starts with these settings: standard error says why and what helps; 2 the command line makes no sense.\n\
 FI_RUSTMX_* variables count as in a job.";
 
 #[derive(Subcommand)]

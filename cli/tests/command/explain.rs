@@ -62,8 +62,9 @@ fn why_no_endpoint_opens_is_told() {
         let mut command = rustmx(&["explain", "--json"]);
         command.env(name, value);
         let (out, said, told) = run(command);
-        assert!(out.status.success(), "{told}");
+        assert!(out.status.code() == Some(1) && told.contains("a job does not start"), "{told}");
         let all: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(all["job_fails"].as_str().is_some_and(|fails| fails.contains(name) && fails.contains(why)), "{all}");
         let network = &all["network"];
         assert_eq!(network["addresses"], Value::Array(Vec::new()));
         let said = network["unreachable"].as_str().expect("a sentence");
@@ -212,4 +213,22 @@ fn explain_tells_of_other_hosts_engines_and_lent_memory() {
         "{}",
         lent["lending"]
     );
+}
+
+/// Whoever only looks whether his settings will do reads the first line, or the exit code.
+#[test]
+fn settings_with_which_no_job_starts_are_told_first() {
+    // Also where other hosts are not reached at all.
+    const WHY: &str = "FI_RUSTMX_ENCRYPT needs a key";
+    for tcp in ["yes", "no"] {
+        let mut command = rustmx(&["explain"]);
+        command.env("FI_RUSTMX_ENCRYPT", "1").env("FI_RUSTMX_TCP", tcp);
+        let (out, said, told) = run(command);
+        let first = said.lines().next().expect("a line");
+        assert!(first.starts_with("A job does not start with these settings: ") && first.contains(WHY), "{said}");
+        assert!(out.status.code() == Some(1) && told.contains(WHY) && said.contains("Messages by size"), "{told}");
+    }
+    let (out, said, _) = run(rustmx(&["explain", "--json"]));
+    let all: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(out.status.success() && all["job_fails"].is_null(), "{all}");
 }
