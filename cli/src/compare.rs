@@ -85,6 +85,9 @@ fn wanted(_: Lane, kind: Kind, size: usize) -> bool {
     kind.memory == Memory::Private || size > INLINE_MAX
 }
 
+/// What names the page.
+const HTML: &str = "--html";
+
 /// From here on it takes so long to copy that it matters how near a protocol comes to a copy by both sides.
 const LIMITS_FROM: usize = 64 << 10;
 
@@ -119,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             options.max()
         ));
     }
-    options.html.as_deref().map_or(Ok(()), |path| output::can_write(path, "--html"))?;
+    options.html.as_deref().map_or(Ok(()), |path| output::can_write(path, HTML))?;
     let rounds = if options.quick { 5 } else { 15 };
     if options.is_far() {
         return tell(options, far(options, &sizes, rounds, &config)?);
@@ -180,10 +183,7 @@ fn far(options: &Options, sizes: &[usize], rounds: usize, config: &Config) -> Re
 /// Shows, and writes the page if one is wanted.
 fn tell(options: &Options, results: Results) -> Result<(), Failure> {
     // What took minutes is shown also if there is no room for the page.
-    let written = options.html.as_deref().map_or(Ok(()), |path| {
-        let fail = |e| format!("cannot write {} ({e}); choose another file for --html", path.display());
-        std::fs::write(path, page::html(&results)?).map_err(fail)
-    });
+    let written = options.html.as_deref().map_or(Ok(()), |path| output::write(path, &page::html(&results)?, HTML));
     if options.json {
         output::say_json(&results)?;
     } else {

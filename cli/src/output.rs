@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use rustix::fs::{Access, access};
+use rustmx::sys::own_file;
 use serde::{Serialize, Serializer};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -35,20 +36,38 @@ fn say_to(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether a file could be written, as far as can be told without touching it: asked before anything takes minutes.
+/// Whether a file could be [written](write), as far as can be told without touching it: asked before anything takes minutes.
 ///
 /// # Errors
 /// Why not, and the option that names another one.
 pub(crate) fn can_write(path: &Path, option: &str) -> Result<(), Failure> {
     let directory = path.parent().filter(|at| !at.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let place = if path.exists() { path } else { directory };
-    let fail =
-        |why: &dyn std::fmt::Display| Err(format!("cannot write {} ({why}); choose another file for {option}", path.display()));
-    match access(place, Access::WRITE_OK) {
-        _ if path.is_dir() => fail(&"that is a directory"),
-        Ok(()) => Ok(()),
-        Err(e) => fail(&e),
-    }
+    let may = match path {
+        _ if path.is_dir() => Err("that is a directory".into()),
+        _ if takes_bytes(path) => access(path, Access::WRITE_OK).map_err(|e| e.to_string()),
+        // A profile has a place of its own that is made; a page goes where somebody works.
+        _ if !directory.is_dir() => Err(format!("there is no directory {}", directory.display())),
+        _ => own_file::may_replace(path),
+    };
+    may.map_err(|why| refusal(path, &why, option))
+}
+
+/// Puts a file in its place at once: on a full disk the old one stays.
+///
+/// # Errors
+/// Why it cannot be written, and the option that names another one.
+pub(crate) fn write(path: &Path, text: &str, option: &str) -> Result<(), Failure> {
+    let written = if takes_bytes(path) { std::fs::write(path, text) } else { own_file::replace(path, text) };
+    written.map_err(|why| refusal(path, &why, option))
+}
+
+/// Whether somebody reads what is written there, as behind a pipe: that is not replaced.
+fn takes_bytes(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+fn refusal(path: &Path, why: &dyn std::fmt::Display, option: &str) -> Failure {
+    format!("cannot write {} ({why}); choose another file for {option}", path.display())
 }
 
 #[cfg(test)]
@@ -82,5 +101,21 @@ mod tests {
             let why = can_write(&bad, "--html").expect_err("no file");
             assert!(why.contains("--html") && why.contains(&bad.display().to_string()), "{why}");
         }
+    }
+
+    /// Whoever has the old page open, or lacks the room for the new one, has a whole one.
+    #[test]
+    fn a_page_is_replaced_as_a_whole_and_a_device_is_not() {
+        let [page, old] = ["page", "old"].map(|name| std::env::temp_dir().join(format!("rustmx-{name}-{}", std::process::id())));
+        std::fs::write(&page, "old").expect("written");
+        std::fs::hard_link(&page, &old).expect("linked");
+        assert_eq!((can_write(&page, "--html"), write(&page, "new", "--html")), (Ok(()), Ok(())));
+        assert_eq!([&page, &old].map(|path| std::fs::read_to_string(path).expect("text")), ["new", "old"]);
+        [page, old].iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
+        let null = Path::new("/dev/null");
+        assert_eq!((can_write(null, "--html"), write(null, "new", "--html")), (Ok(()), Ok(())));
+        assert!(takes_bytes(null), "it is still the device");
+        let why = write(Path::new("/dev/full"), "new", "--html").expect_err("full");
+        assert!(why.contains("No space left") && why.contains("another file for --html"), "{why}");
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 #[path = "../../../provider/tests/common/bounded.rs"]
 mod bounded;
 mod cold;
+mod deleted;
 mod explain;
 mod kept;
 #[path = "../../../provider/tests/common/left_out.rs"]

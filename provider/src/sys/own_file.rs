@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -199,8 +199,12 @@ pub fn may_replace(path: &Path) -> Result<(), String> {
     let place = place_of(path).map_err(|why| why.to_string())?;
     let there = |directory: &&Path| std::fs::symlink_metadata(directory).is_ok();
     let nearest = place.ancestors().skip(1).find(there).filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !nearest.is_dir() {
-        return Err(format!("{} is no directory", nearest.display()));
+    let is = std::fs::metadata(nearest).ok().filter(std::fs::Metadata::is_dir);
+    // A directory that was removed is there for whoever works in it, and takes nothing. Some file systems do not count links: its name is gone, too.
+    match is.map(|directory| directory.nlink()) {
+        None => return Err(format!("{} is no directory", nearest.display())),
+        Some(0) if nearest.canonicalize().is_err() => return Err(format!("the directory {} was deleted", nearest.display())),
+        Some(_) => {}
     }
     rustix::fs::access(nearest, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|why| format!("{} cannot be written to ({})", nearest.display(), std::io::Error::from(why)))
@@ -380,6 +384,12 @@ mod tests {
         symlink("nowhere", place.0.join("link")).expect("linked");
         assert!(told(place.0.join("link/below")).ends_with("link is no directory"));
         assert!(told(place.0.clone()).contains("no file"));
+        let gone = place.0.join("gone");
+        std::fs::create_dir(&gone).expect("made");
+        let held = std::fs::File::open(&gone).expect("open");
+        std::fs::remove_dir(&gone).expect("removed");
+        let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+        assert_eq!(told(Path::new(&held).join("new")), format!("the directory {held} was deleted"));
         // Also root may not write there.
         assert!(told("/proc/sys/rustmx/profile.toml".into()).starts_with("/proc/sys cannot be written to"));
     }
