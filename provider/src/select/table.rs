@@ -15,6 +15,9 @@ struct Claim {
     sizes: std::ops::RangeInclusive<usize>,
 }
 
+/// The most payload that a header can tell of one record.
+const RECORD_MAX: usize = u16::MAX as usize;
+
 /// Where the ways of an unforced table begin, and how far each way reaches.
 struct Limits {
     eager: usize,
@@ -39,7 +42,7 @@ struct Given {
 impl Limits {
     fn new(config: &Config, record_max: usize, peers: PeerClass) -> Limits {
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let record = record_max.min(usize::from(u16::MAX));
+        let record = record_max.min(RECORD_MAX);
         let far = peers == PeerClass::Network;
         let (eager_max, eager_name) = if far { (config.tcp_eager_max, "tcp_eager_max") } else { (config.eager_max, "eager_max") };
         let (share, kernel, lend) = (bytes(config.share_min), config.cma == 0 && !far, config.lend != 2 && !far);
@@ -121,9 +124,11 @@ impl Limits {
             (Ok(from), Ok(to)) if from <= most && to <= most => Ok(Claim { way: part.way, sizes: from..=to }),
             _ => Err(match part.way {
                 Way::Inline => format!("inline carries at most {INLINE_MAX} bytes, what fits beside the header"),
-                Way::Eager => {
+                Way::Eager if from.max(to) <= RECORD_MAX as u64 => {
                     format!("eager carries at most {most} bytes, one record of the ring (FI_RUSTMX_RING_SIZE makes it longer)")
                 }
+                Way::Eager if most == RECORD_MAX => format!("eager carries at most {most} bytes"),
+                Way::Eager => format!("eager carries at most {most} bytes, and {RECORD_MAX} by the longest ring"),
                 _ => format!("no message is longer than {MAX_MSG} bytes"),
             }),
         }

@@ -121,7 +121,9 @@ fn what_cannot_be_is_told_and_ignored() {
     for (list, why) in [
         ("inline:0-4k", "carries at most 232 bytes"),
         ("inline:1k-", "carries at most 232 bytes"),
-        ("eager:0-64k", "FI_RUSTMX_RING_SIZE"),
+        ("eager:0-65520", "FI_RUSTMX_RING_SIZE makes it longer"),
+        ("eager:0-64k", "and 65535 by the longest ring"),
+        ("eager:64k-", "and 65535 by the longest ring"),
         ("stream:0-9223372036854775807", "no message is longer"),
         ("mapped:0-9223372036854775807", "no message is longer"),
     ] {
@@ -130,6 +132,8 @@ fn what_cannot_be_is_told_and_ignored() {
         assert!(told.contains(why) && told.contains(list), "{told}");
         assert_eq!(Selection::new(&config, 6000).rows(), default.rows(), "{list}");
     }
+    let told = complaint(&with("eager:0-200k", Config { ring_size: 1 << 20, ..Config::default() })).expect("a complaint");
+    assert!(told.ends_with("eager carries at most 65535 bytes"), "no ring helps: {told}");
     let never = with("syscall:64k-,eager:0-4k", Config { cma: 1, ..Config::default() });
     let told = complaint(&never).expect("a complaint");
     assert!(told.contains("`syscall:64k-`: FI_RUSTMX_CMA=never") && !told.contains("`eager"), "{told}");
