@@ -5,6 +5,7 @@
 
 use crate::abi::fabric::FI_PARAM_STRING;
 use crate::entry::Libfabric;
+use rustmx::config::echo::escaped;
 use rustmx::config::{Config, ENV_PREFIX, PARAMS, Param, unknown_variable};
 use rustmx::log::tell;
 use rustmx::sys::processor;
@@ -70,7 +71,7 @@ pub(crate) fn read(libfabric: Option<&Libfabric>, log: &Log) -> Config {
         tell("rustmx", &complaints.join("; "));
     }
     for p in PARAMS.iter().filter(|p| p.is_set(&config)) {
-        log.say(LogLevel::Info, LogSubsystem::Core, || format!("{}={}", p.env(), p.value(&config)));
+        log.say(LogLevel::Info, LogSubsystem::Core, || format!("{}={}", p.env(), escaped(&p.value(&config))));
     }
     config
 }

@@ -1,6 +1,7 @@
 //! The configuration that the environment asks for, read as the provider reads it.
 
 use rustmx::Config;
+use rustmx::config::echo::escaped;
 use rustmx::config::{ENV_PREFIX, PARAMS, unknown_variable};
 use rustmx::select::complaint;
 use rustmx::sys::processor;
@@ -22,7 +23,7 @@ pub(crate) fn read() -> (Config, Vec<String>) {
     (config, complaints)
 }
 
-/// What is set otherwise than by default: `NAME=value`.
+/// What is set otherwise than by default, to be shown: `NAME=value`.
 pub(crate) fn settings(config: &Config) -> Vec<String> {
-    PARAMS.iter().filter(|p| p.is_set(config)).map(|p| format!("{}={}", p.env(), p.value(config))).collect()
+    PARAMS.iter().filter(|p| p.is_set(config)).map(|p| format!("{}={}", p.env(), escaped(&p.value(config)))).collect()
 }

@@ -4,11 +4,13 @@
 //! Most values are numbers with limits. A value that a number cannot say has a type of its own, a `Text` row, and reads and
 //! shows itself.
 
+pub mod echo;
 pub mod force;
 pub mod network;
 pub mod processor;
 pub mod profile;
 
+use echo::shown;
 use force::Forced;
 use network::{Iface, PortRange, Secret, SecretFile};
 use processor::Processor;
@@ -375,7 +377,9 @@ impl Param {
                 return if complaints.is_empty() { Ok(()) } else { Err(self.ignored(text, &complaints)) };
             }
         };
-        match self.parse(text) {
+        let parsed = self.parse(text);
+        let text = &shown(text);
+        match parsed {
             Some(v) if (min..=max).contains(&v) => {
                 set(config, v);
                 config.given.0 |= self.bit();
@@ -392,7 +396,13 @@ impl Param {
 
     /// The sentence for a text of which parts are not used, and why.
     fn ignored(&self, text: &str, complaints: &[String]) -> String {
-        format!("{}={text}: ignored is {}", self.env(), complaints.join("; "))
+        const MOST: usize = 3;
+        let told = complaints.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let more = match complaints.len().saturating_sub(MOST) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        format!("{}={}: ignored is {told}{more}", self.env(), shown(text))
     }
 
     fn parse(&self, text: &str) -> Option<u64> {
@@ -442,6 +452,7 @@ pub fn unknown_variable(env_name: &str) -> Option<String> {
     if PARAMS.iter().any(|p| p.env() == env_name) {
         return None;
     }
+    let env_name = &shown(env_name);
     let lower = suffix.to_ascii_lowercase();
     let nearest = PARAMS
         .iter()
@@ -547,6 +558,10 @@ mod tests {
         let why = p.parse_into(&mut c, "stream:4k-64k,nonsense").expect_err("complaint");
         assert!(why.starts_with("FI_RUSTMX_PROTOCOL=stream:4k-64k,nonsense: ignored is `nonsense`"), "{why}");
         assert_eq!((p.value(&c), p.is_set(&c)), ("stream:4k-64k".into(), true));
+        let why = p.parse_into(&mut c, &"\u{1b}[1m,".repeat(9999)).expect_err("complaint");
+        assert!(why.len() < 800 && why.ends_with("; and 9996 more") && !why.contains('\u{1b}'), "{why}");
+        let why = param("spin").parse_into(&mut c, "1\n2").expect_err("complaint");
+        assert!(why.starts_with("FI_RUSTMX_SPIN=1\\n2 is not usable"), "{why}");
         p.parse_into(&mut c, "").expect("the table");
         assert_eq!(c, Config::default());
     }

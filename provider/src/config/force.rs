@@ -2,6 +2,7 @@
 //!
 //! Here is only what the text says. Which sizes a way can carry depends on other parameters, so `select` decides that.
 
+use super::echo::shown;
 use super::{parse_bytes, show_bytes};
 use std::fmt;
 
@@ -123,10 +124,10 @@ impl Forced {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             match Part::parse(&part.to_ascii_lowercase()) {
                 Ok(_) if forced.parts.len() == Forced::MOST => {
-                    complaints.push(format!("`{part}`: a list has at most {} parts", Forced::MOST));
+                    complaints.push(format!("`{}`: a list has at most {} parts", shown(part), Forced::MOST));
                 }
                 Ok(parsed) => forced.parts.push(parsed),
-                Err(why) => complaints.push(format!("`{part}`: {why}")),
+                Err(why) => complaints.push(format!("`{}`: {why}", shown(part))),
             }
         }
         (forced, complaints)

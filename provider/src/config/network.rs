@@ -1,6 +1,7 @@
 //! Which interface and which ports are used for other hosts, and who may connect: the values of `FI_RUSTMX_IFACE`, `FI_RUSTMX_PORT_RANGE`,
 //! `FI_RUSTMX_AUTH_KEY` and `FI_RUSTMX_AUTH_KEY_FILE`.
 
+use super::echo::shown;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -22,7 +23,7 @@ impl Iface {
             None => (Iface { name, announced: None }, Vec::new()),
             Some(Ok(address)) => (Iface { name, announced: Some(address) }, Vec::new()),
             Some(Err(_)) => {
-                (Iface { name, announced: None }, vec![format!("`{text}`: behind @ stands an address, such as eth0@203.0.113.7")])
+                (Iface { name, announced: None }, vec![format!("`{}`: behind @ stands an address, such as eth0@203.0.113.7", shown(text))])
             }
         }
     }
@@ -60,7 +61,7 @@ impl PortRange {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
             (Ok(first), Ok(last)) if first > 0 && first <= last => (PortRange(Some((first, last))), Vec::new()),
-            _ => (PortRange(None), vec![format!("`{text}`: two ports, the smaller one first, such as 20000-20999")]),
+            _ => (PortRange(None), vec![format!("`{}`: two ports, the smaller one first, such as 20000-20999", shown(text))]),
         }
     }
 

@@ -2,6 +2,7 @@
 //! one is an error, never a reason to go on without.
 
 use crate::config::Config;
+use crate::config::echo::escaped;
 use crate::config::network::{Secret, SecretFile};
 use crate::error::Error;
 use crate::log::Log;
@@ -61,9 +62,9 @@ impl Access {
             (false, None) => from_user("FI_RUSTMX_AUTH_KEY", self.key.reveal()),
             (false, Some(_)) => Err("FI_RUSTMX_AUTH_KEY and FI_RUSTMX_AUTH_KEY_FILE are both set: set one of them".into()),
             (true, Some(path)) => {
-                let text = own_file::read_secret(Path::new(path), LONGEST as u64);
-                let text = text.map_err(|why| format!("FI_RUSTMX_AUTH_KEY_FILE={path}: {why}"))?;
-                from_user(&format!("FI_RUSTMX_AUTH_KEY_FILE={path}"), text.trim().as_bytes())
+                let whence = format!("FI_RUSTMX_AUTH_KEY_FILE={}", escaped(path));
+                let text = own_file::read_secret(Path::new(path), LONGEST as u64).map_err(|why| format!("{whence}: {why}"))?;
+                from_user(&whence, text.trim().as_bytes())
             }
         }
     }

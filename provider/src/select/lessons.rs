@@ -6,7 +6,7 @@
 
 mod text;
 
-use super::profile::{Key, LONGEST, own_path};
+use super::profile::{Key, LONGEST, named, own_path};
 use crate::config::profile::ProfileChoice;
 use crate::config::{Config, PARAMS};
 use crate::log::LogLevel;
@@ -113,16 +113,19 @@ impl Standing {
         match self {
             Standing::Off(why) => (LogLevel::Info, format!("nothing is learned from job to job: {why}")),
             Standing::None(path) => {
-                (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", path.display()))
+                (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", named(path)))
             }
             Standing::InForce(path, entries) => {
-                (LogLevel::Info, format!("{} links are known from earlier jobs: {}", entries.len(), path.display()))
+                (LogLevel::Info, match entries.len() {
+                    1 => format!("1 link is known from earlier jobs: {}", named(path)),
+                    n => format!("{n} links are known from earlier jobs: {}", named(path)),
+                })
             }
             Standing::Refused(path, why) => (
                 LogLevel::Warn,
                 format!(
                     "{}, which says what earlier jobs learned, is not used: {why}; without it jobs learn anew",
-                    path.display()
+                    named(path)
                 ),
             ),
         }

@@ -8,6 +8,7 @@ pub(super) mod text;
 use super::Tuned;
 use super::lessons::{self, Learned};
 use super::model::Model;
+use crate::config::echo::escaped;
 use crate::config::profile::ProfileChoice;
 use crate::config::{Config, PARAMS, Param};
 use crate::log::{Log, LogLevel, LogSubsystem};
@@ -161,6 +162,11 @@ pub fn own_path() -> Option<PathBuf> {
     Some(config.join("rustmx/profile.toml"))
 }
 
+/// A file's name in a sentence.
+pub(super) fn named(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
 /// What became of looking for a profile.
 #[derive(Debug)]
 pub enum Standing {
@@ -230,21 +236,21 @@ impl Standing {
                     [] => String::new(),
                     best => format!(", which also says {}", best.join(" ")),
                 };
-                (LogLevel::Info, format!("the table of protocols is made by the profile {}{best}{but}", path.display()))
+                (LogLevel::Info, format!("the table of protocols is made by the profile {}{best}{but}", named(path)))
             }
             Standing::Off => (LogLevel::Info, format!("FI_RUSTMX_PROFILE=off: {SHIPPED}")),
             Standing::None(Some(path)) => {
-                (LogLevel::Info, format!("no profile {} (`rustmx tune` makes one): {SHIPPED}", path.display()))
+                (LogLevel::Info, format!("no profile {} (`rustmx tune` makes one): {SHIPPED}", named(path)))
             }
             Standing::None(None) => {
                 (LogLevel::Info, format!("neither XDG_CONFIG_HOME nor HOME says where a profile may be: {SHIPPED}"))
             }
             Standing::Elsewhere(path, why) => {
                 let why = why.join("; ");
-                (LogLevel::Info, format!("the profile {} was made elsewhere: {why}; {SHIPPED}", path.display()))
+                (LogLevel::Info, format!("the profile {} was made elsewhere: {why}; {SHIPPED}", named(path)))
             }
             Standing::Refused(path, why) => {
-                (LogLevel::Warn, format!("the profile {} is not used: {why}; {SHIPPED}", path.display()))
+                (LogLevel::Warn, format!("the profile {} is not used: {why}; {SHIPPED}", named(path)))
             }
         }
     }
@@ -301,7 +307,7 @@ impl Profiles {
         let Some(Some(learned)) = self.learned.get() else { return };
         match learned.keep(config) {
             Ok(None) => {}
-            Ok(Some(path)) => log.info(|| format!("what was found out about links is kept in {}", path.display())),
+            Ok(Some(path)) => log.info(|| format!("what was found out about links is kept in {}", named(path))),
             Err(why) => log.info(|| format!("what was found out about links is not kept: {why}")),
         }
     }
