@@ -4,7 +4,8 @@ use crate::Failure;
 use crate::partner::{END, GREETING, line_of, prepare};
 use crate::work::Worker;
 use rustmx::log::tell;
-use std::io::{BufReader, Write};
+use rustmx::sys::ports;
+use std::io::{BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,11 @@ pub(crate) fn place(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// What went wrong.
 pub(crate) fn run(at: SocketAddr) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| format!("cannot wait at {at} ({e}); choose another port");
+    let fail = |e: std::io::Error| {
+        let root = ports::reserved(at.port()).filter(|_| e.kind() == ErrorKind::PermissionDenied && at.port() != 0);
+        let why = root.map_or(String::new(), |why| format!("; {why}"));
+        format!("cannot wait at {at} ({e}{why}); choose another port")
+    };
     // Where there is no IPv6, the unspecified address is the other one.
     let listener = TcpListener::bind(at).or_else(|e| match at.ip().is_unspecified() {
         true => TcpListener::bind(SocketAddr::from(([0u8; 4], at.port()))),

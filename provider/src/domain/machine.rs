@@ -5,6 +5,7 @@ use crate::cache::Oversight;
 use crate::cache::own::OwnMemory;
 use crate::cache::ranges::Budget;
 use crate::config::Config;
+use crate::config::echo::shown;
 use crate::config::network::{Secret, ZeroCopy};
 use crate::error::Error;
 use crate::log::Log;
@@ -13,9 +14,10 @@ use crate::peer::name::{Addresses, Name};
 use crate::shm::bell;
 use crate::shm::segment::{self, Shape};
 use crate::sys::absence::Absence;
+use crate::sys::interfaces::Interface;
 use crate::sys::tracer::{self, LetIn};
 use crate::sys::wake::Wake;
-use crate::sys::{host, interfaces, memfd, shortage};
+use crate::sys::{host, interfaces, memfd, ports, shortage};
 use crate::transport::local::{Local, Other};
 use crate::transport::tcp::{Guard, Lessons, Tcp, Terms, no_port};
 use crate::transport::{Door, Event, Handed, Lendable, Line, NoCall, NotLendable, Place, Reach, Tale, Venue};
@@ -97,9 +99,7 @@ impl Machine {
             // It is listened at these only, so no more of them than others can be told.
             return Ok(name.at(&all, 1).addresses());
         }
-        let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
-        self.log
-            .insist(|| format!("FI_RUSTMX_IFACE={iface}: no such interface or address is up; there are {}", there.join(", ")));
+        self.log.insist(|| no_interface(iface, &all));
         Err(Error::Invalid)
     }
 
@@ -125,12 +125,16 @@ impl Machine {
             Err(kernel) => {
                 let why = refused(kernel);
                 let range = self.terms.ports.as_ref().filter(|_| port == 0);
+                let denied = |lowest: u16| match ports::reserved(lowest).filter(|_| kernel == Errno::ACCESS) {
+                    Some(helps) => format!("{kernel}; {helps}"),
+                    None => shortage::told(kernel),
+                };
                 let tell = || match (kernel, range) {
                     (Errno::ADDRINUSE, Some(range)) => no_port(range, "to listen at"),
                     (Errno::ADDRINUSE, None) => format!("cannot listen at {ip} port {port}: {why}"),
-                    (_, None) => format!("cannot listen at {ip} port {port}: {}", shortage::told(kernel)),
+                    (_, None) => format!("cannot listen at {ip} port {port}: {}", denied(port)),
                     (_, Some(range)) => {
-                        let (first, last, why) = (range.start(), range.end(), shortage::told(kernel));
+                        let (first, last, why) = (range.start(), range.end(), denied(*range.start()));
                         format!("cannot listen at {ip} port {first}-{last} (FI_RUSTMX_PORT_RANGE): {why}")
                     }
                 };
@@ -186,6 +190,18 @@ impl Venue for Machine {
     fn random(&self) -> u64 {
         host::random()
     }
+}
+
+/// What to say of a name that no interface has, nor address.
+fn no_interface(wanted: &str, all: &[Interface]) -> String {
+    let there: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip)).collect();
+    let there = if there.is_empty() { "none".into() } else { there.join(", ") };
+    // A container or a network namespace begins without.
+    let helps = match all.iter().any(|i| i.kind == interfaces::Kind::Loopback) {
+        true => "",
+        false => "; not even the loopback interface is up: `ip link set lo up` helps",
+    };
+    format!("FI_RUSTMX_IFACE={}: no such interface or address is up; there are {there}{helps}", shown(wanted))
 }
 
 /// Why it cannot be listened somewhere.
@@ -404,5 +420,22 @@ impl Door for Doors {
 
     fn kept(&self) -> (usize, usize) {
         self.memory.kept()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_interfaces_there_are_is_told_also_if_there_are_none() {
+        let of = |name: &str, kind| Interface { name: name.into(), ip: [127, 0, 0, 1].into(), scope_id: 0, kind, has_default_route: false };
+        let (lo, eth) = (of("lo", interfaces::Kind::Loopback), of("eth0", interfaces::Kind::Card));
+        let told = no_interface("no\ne", &[eth.clone(), lo]);
+        assert_eq!(told, "FI_RUSTMX_IFACE=no\\ne: no such interface or address is up; there are eth0 (127.0.0.1), lo (127.0.0.1)");
+        for there in [&[][..], &[eth]] {
+            assert!(no_interface("127.0.0.1", there).ends_with("`ip link set lo up` helps"));
+        }
+        assert!(no_interface("127.0.0.1", &[]).contains("there are none; "));
     }
 }

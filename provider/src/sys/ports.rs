@@ -34,6 +34,13 @@ pub fn share(listener: impl AsFd) -> Result<(), Errno> {
     sockopt::set_socket_reuseport(listener, true)
 }
 
+/// Why a port was refused with `EACCES`, for people; `None`: another reason.
+pub fn reserved(port: u16) -> Option<String> {
+    const SETTING: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    let first = std::fs::read_to_string(SETTING).ok().and_then(|n| n.trim().parse().ok()).unwrap_or(1024);
+    (port < first).then(|| format!("ports below {first} are root's (net.ipv4.ip_unprivileged_port_start)"))
+}
+
 /// Begins to connect to `to`, from one of these ports if they are given, else from any; the others are tried from some place on that `start` says.
 /// [`connected`](super::tcp::connected) tells how it went.
 ///
@@ -156,6 +163,14 @@ mod tests {
             settled(&call).expect("connected");
             ends = [call, accept(&other).expect("accept").0];
         }
+    }
+
+    #[test]
+    fn ports_that_root_alone_has_are_told() {
+        let first: u16 = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").map_or(1024, |n| n.trim().parse().expect("a number"));
+        assert_eq!((reserved(first), reserved(u16::MAX)), (None, None));
+        let told = first.checked_sub(1).map(|port| reserved(port).expect("root's"));
+        assert!(told.is_none_or(|told| told.contains(&first.to_string()) && told.contains("ip_unprivileged_port_start")));
     }
 
     /// The kernel would share calls among listeners that have the option.
