@@ -192,6 +192,11 @@ impl Seldom {
     }
 }
 
+/// A word for a number of things: "time" of one, else "times".
+pub fn plural(count: u64, word: &str) -> String {
+    if count == 1 { word.into() } else { format!("{word}s") }
+}
+
 /// A string as JSON and TOML have it: between quotation marks. What is told is ours, but names of endpoints and processors need not be.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");

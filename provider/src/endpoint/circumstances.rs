@@ -7,7 +7,7 @@ use super::peers::Peer;
 use super::tally::Unlent;
 use crate::cache::own;
 use crate::config::Config;
-use crate::log::quoted;
+use crate::log::{plural, quoted};
 use crate::select::engines::{self, EngineUse};
 use crate::select::lessons;
 use crate::stats::Stats;
@@ -159,8 +159,8 @@ fn guesses(peer: &Peer) -> Option<Circumstance> {
     let ip = ip.map_or("null".into(), |ip| quoted(&ip));
     let now = match (stops, paused) {
         (0, _) => "they always paid".into(),
-        (n, 0) => format!("stopped {n} times, as they did not pay, and tried again"),
-        (n, _) => format!("stopped {n} times, and now, as they do not pay"),
+        (n, 0) => format!("stopped {n} {}, as they did not pay, and tried again", plural(n, "time")),
+        (n, _) => format!("stopped {n} {}, and now, as they do not pay", plural(n, "time")),
     };
     Some(Circumstance {
         about: "guesses",

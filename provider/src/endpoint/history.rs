@@ -5,7 +5,7 @@ use super::Endpoint;
 use super::circumstances::{Circumstance, why_unlent};
 use super::peers::Peer;
 use super::tally::{Tally, Why};
-use crate::log::quoted;
+use crate::log::{plural, quoted};
 use crate::select::model::{Mover, PeerClass};
 use crate::select::network::RowCost;
 use crate::select::one_sided::Deed;
@@ -242,8 +242,12 @@ impl Endpoint {
             let Tally { count, bytes } = w.tally;
             let _ = writeln!(
                 text,
-                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} times {bytes:>13} bytes  {}{cost}{link}{instead}{said}",
-                w.operation, w.peers, w.way, w.what
+                "  {:<6} {:<9} {from:>8} .. {to:<8} {:<9} {count:>9} {:<5} {bytes:>13} bytes  {}{cost}{link}{instead}{said}",
+                w.operation,
+                w.peers,
+                w.way,
+                plural(count, "time"),
+                w.what
             );
         }
         for r in refused {
@@ -251,8 +255,13 @@ impl Endpoint {
             let Tally { count, bytes } = r.tally;
             let _ = writeln!(
                 text,
-                "  refused: {} to process {}, {from} .. {to} by {}: {count} times, {bytes} bytes, went by {}: {}",
-                r.operation, r.pid, r.wanted, r.way, r.why
+                "  refused: {} to process {}, {from} .. {to} by {}: {count} {}, {bytes} bytes, went by {}: {}",
+                r.operation,
+                r.pid,
+                r.wanted,
+                plural(count, "time"),
+                r.way,
+                r.why
             );
         }
         for c in beside {

@@ -48,7 +48,7 @@ fn every_row_is_told_with_its_cost_and_what_went_by_it() {
         let read = row(&all, &["read", way]);
         assert!(read.contains(" 2 times          5100 bytes ") && read.contains(" modelled"), "{all}");
         assert_eq!(read.contains("(set)"), !cma && kernel_allows(), "{read}");
-        assert!(row(&all, &["write", way]).contains(" 1 times          3000 bytes "), "{all}");
+        assert!(row(&all, &["write", way]).contains(" 1 time           3000 bytes "), "{all}");
         assert!(row(&all, &["atomic", "one_sided", "12288"]).contains(" 0 times "), "also what was not used: {all}");
         let used = a.domain.ep_history(a.ep, Telling::Used).expect("told");
         assert!(!used.contains("atomic ") && !used.contains("refused: "), "{used}");
@@ -93,10 +93,10 @@ fn what_had_to_keep_an_order_is_told() {
     let line = row(&used, &["write", "same", "one_sided"]);
     assert!(line.contains("instead of direct, see refused"), "{used}");
     assert!(
-        row(&used, &["refused:", "write"]).contains("by direct: 1 times, 16 bytes, went by one_sided: earlier operations"),
+        row(&used, &["refused:", "write"]).contains("by direct: 1 time, 16 bytes, went by one_sided: earlier operations"),
         "{used}"
     );
-    assert!(row(&used, &["atomic", "same"]).contains(" 1 times             8 bytes "), "{used}");
+    assert!(row(&used, &["atomic", "same"]).contains(" 1 time              8 bytes "), "{used}");
     let stats = a.stats();
     assert_eq!((stats.direct, stats.one_sided, stats.atomics), (0, 1, 1));
 }
