@@ -24,8 +24,13 @@ const MIN: core::ops::RangeInclusive<usize> = 4 << 10..=1 << 30;
 pub(crate) enum Wrong {
     /// No such name; it begins as ours do.
     Name,
-    /// The value cannot be used; allowed is this.
-    Value(&'static str),
+    /// The value cannot be used.
+    Value {
+        /// What can.
+        allowed: &'static str,
+        /// What is used instead.
+        default: &'static str,
+    },
 }
 
 impl Config {
@@ -35,24 +40,28 @@ impl Config {
         let Some(equals) = rest.iter().position(|b| *b == b'=') else { return Ok(()) };
         let (name, value) = (&rest[..equals], &rest[equals + 1..]);
         match name {
+            // In capitals, too, as the provider's.
             b"" => match value {
-                b"on" | b"1" | b"yes" | b"true" => self.on = true,
-                b"off" | b"0" | b"no" | b"false" => self.on = false,
-                _ => return Err(Wrong::Value("on or off")),
+                v if is_one_of(v, &[b"on", b"1", b"yes", b"true"]) => self.on = true,
+                v if is_one_of(v, &[b"off", b"0", b"no", b"false"]) => self.on = false,
+                _ => return Err(Wrong::Value { allowed: "on or off", default: "on" }),
             },
             b"_RESERVE" => match bytes(value) {
                 Some(n) if RESERVE.contains(&n) => self.reserve = n,
-                _ => return Err(Wrong::Value("64m to 1024g")),
+                _ => return Err(Wrong::Value { allowed: "64m to 1024g", default: "64g" }),
             },
             b"_MIN" => match bytes(value) {
                 Some(n) if MIN.contains(&n) => self.min = n,
-                _ => return Err(Wrong::Value("4k to 1024m")),
+                _ => return Err(Wrong::Value { allowed: "4k to 1024m", default: "8k" }),
             },
-            _ if name.starts_with(b"_") => return Err(Wrong::Name),
-            _ => {}
+            _ => return Err(Wrong::Name),
         }
         Ok(())
     }
+}
+
+fn is_one_of(value: &[u8], words: &[&[u8]]) -> bool {
+    words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// A number of bytes; `k`, `m`, `g` (powers of 1024) may follow.
@@ -77,26 +86,34 @@ mod tests {
     #[test]
     fn settings_are_read() {
         let mut c = DEFAULT;
-        for entry in ["RUSTMX_HEAP_RESERVE=1g", "RUSTMX_HEAP_MIN=4096", "PATH=/bin", "RUSTMX_HEAPS=1", "RUSTMX_HEAP_X"] {
+        for entry in ["RUSTMX_HEAP_RESERVE=1g", "RUSTMX_HEAP_MIN=4096", "PATH=/bin", "RUSTMX_HEA=1", "RUSTMX_HEAP_X"] {
             assert_eq!(c.set(entry.as_bytes()), Ok(()), "{entry}");
         }
         assert_eq!(c, Config { on: true, reserve: 1 << 30, min: 4096 });
-        assert_eq!(c.set(b"RUSTMX_HEAP=off"), Ok(()));
-        assert!(!c.on);
+        for (word, on) in [("off", false), ("ON", true), ("Off", false), ("Yes", true), ("FALSE", false)] {
+            assert_eq!((c.set(format!("RUSTMX_HEAP={word}").as_bytes()), c.on), (Ok(()), on), "{word}");
+        }
     }
 
     #[test]
     fn nonsense_changes_nothing() {
         let mut c = DEFAULT;
         for entry in ["RUSTMX_HEAP=maybe", "RUSTMX_HEAP="] {
-            assert_eq!(c.set(entry.as_bytes()), Err(Wrong::Value("on or off")));
+            assert_eq!(c.set(entry.as_bytes()), Err(Wrong::Value { allowed: "on or off", default: "on" }));
         }
         for value in ["", "k", "-1g", "1", "63m", "1025g", "99999999999999999999", "18446744073709551615g", "1 g", "+1g"] {
             let entry = format!("RUSTMX_HEAP_RESERVE={value}");
-            assert_eq!(c.set(entry.as_bytes()), Err(Wrong::Value("64m to 1024g")), "{value}");
+            assert_eq!(c.set(entry.as_bytes()), Err(Wrong::Value { allowed: "64m to 1024g", default: "64g" }), "{value}");
         }
-        assert_eq!(c.set(b"RUSTMX_HEAP_MIN=4095"), Err(Wrong::Value("4k to 1024m")));
-        assert_eq!(c.set(b"RUSTMX_HEAP_RESRVE=1g"), Err(Wrong::Name));
+        assert_eq!(c.set(b"RUSTMX_HEAP_MIN=4095"), Err(Wrong::Value { allowed: "4k to 1024m", default: "8k" }));
+        for entry in ["RUSTMX_HEAP_RESRVE=1g", "RUSTMX_HEAPS=1", "RUSTMX_HEAPMIN=8k"] {
+            assert_eq!(c.set(entry.as_bytes()), Err(Wrong::Name), "{entry}");
+        }
+        assert_eq!(c, DEFAULT);
+        // What is told to be the default is it.
+        for (name, default) in [("", "on"), ("_RESERVE", "64g"), ("_MIN", "8k")] {
+            assert_eq!(c.set(format!("RUSTMX_HEAP{name}={default}").as_bytes()), Ok(()));
+        }
         assert_eq!(c, DEFAULT);
     }
 }

@@ -3,6 +3,7 @@
 // UNSAFETY: an entry of .init_array, which gets C strings.
 
 use crate::config::{DEFAULT, Wrong};
+use crate::message::Shown;
 use crate::{PAGE, files, fork, heap, message, under};
 use core::ffi::{CStr, c_char, c_int};
 
@@ -17,12 +18,14 @@ extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *con
         // SAFETY: as above.
         let text = unsafe { CStr::from_ptr(*entry) };
         if let Err(wrong) = config.set(text.to_bytes()) {
-            let text = text.to_str().unwrap_or("?");
+            let text = Shown(text.to_bytes());
             match wrong {
                 Wrong::Name => message::say(format_args!(
                     "{text}: no such setting, there are RUSTMX_HEAP, RUSTMX_HEAP_RESERVE, RUSTMX_HEAP_MIN"
                 )),
-                Wrong::Value(allowed) => message::say(format_args!("{text}: must be {allowed}; the default is used")),
+                Wrong::Value { allowed, default } => {
+                    message::say(format_args!("{text}: must be {allowed}; the default, {default}, is used"));
+                }
             }
         }
         // SAFETY: not at the end, which is the null pointer.

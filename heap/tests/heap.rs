@@ -147,18 +147,25 @@ fn settings() {
     let mut cases = 0;
     for (name, value, printed, complaint) in [
         ("RUSTMX_HEAP", "off", "libc libc 0", ""),
+        ("RUSTMX_HEAP", "OFF", "libc libc 0", ""),
         ("RUSTMX_HEAP", "on", "libc heap 64", ""),
-        ("RUSTMX_HEAP", "maybe", "libc heap 64", "RUSTMX_HEAP=maybe: must be on or off; the default is used"),
+        ("RUSTMX_HEAP", "maybe", "libc heap 64", "RUSTMX_HEAP=maybe: must be on or off; the default, on, is used"),
         ("RUSTMX_HEAP_RESERVE", "3g", "libc heap 3", ""),
-        ("RUSTMX_HEAP_RESERVE", "3x", "libc heap 64", "RUSTMX_HEAP_RESERVE=3x: must be 64m to 1024g; the default is used"),
+        ("RUSTMX_HEAP_RESERVE", "3x", "libc heap 64", "RUSTMX_HEAP_RESERVE=3x: must be 64m to 1024g; the default, 64g, is used"),
         ("RUSTMX_HEAP_MIN", "4k", "heap heap 64", ""),
         ("RUSTMX_HEAP_MIN", "1m", "libc libc 0", ""),
-        ("RUSTMX_HEAP_MIN", "64", "libc heap 64", "RUSTMX_HEAP_MIN=64: must be 4k to 1024m; the default is used"),
+        ("RUSTMX_HEAP_MIN", "64", "libc heap 64", "RUSTMX_HEAP_MIN=64: must be 4k to 1024m; the default, 8k, is used"),
         (
             "RUSTMX_HEAP_MAX",
             "1",
             "libc heap 64",
             "RUSTMX_HEAP_MAX=1: no such setting, there are RUSTMX_HEAP, RUSTMX_HEAP_RESERVE, RUSTMX_HEAP_MIN",
+        ),
+        (
+            "RUSTMX_HEAPX",
+            "\u{1b}[1m",
+            "libc heap 64",
+            "RUSTMX_HEAPX=\\u{1b}[1m: no such setting, there are RUSTMX_HEAP, RUSTMX_HEAP_RESERVE, RUSTMX_HEAP_MIN",
         ),
     ] {
         let out = run(preloaded(&program).env(name, value));
@@ -169,6 +176,6 @@ fn settings() {
         assert_eq!(said, expected);
         cases += 1;
     }
-    assert_eq!(cases, 9);
+    assert_eq!(cases, 11);
     assert_eq!(succeeds(&mut plain(&program)).trim_end(), "libc libc 0");
 }
