@@ -48,6 +48,7 @@ mod work;
 
 use clap::{Parser, Subcommand};
 use rustmx::log::tell;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Which protocol of the rustmx provider carries a message on this machine and why, and how the protocols compare.
@@ -84,7 +85,11 @@ enum Command {
 pub(crate) type Failure = String;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(other) => return told(&other),
+    };
+    let done = match command {
         Command::Explain(options) => explain::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Tune(options) => tune::run(&options),
@@ -96,6 +101,17 @@ fn main() -> ExitCode {
             tell("rustmx", &why.to_string());
             ExitCode::from(1)
         }
+    }
+}
+
+/// Shows help, the version, or what is wrong with the command line.
+fn told(what: &clap::Error) -> ExitCode {
+    match what.print().and_then(|()| std::io::stdout().flush()) {
+        Err(e) if !what.use_stderr() && e.kind() != ErrorKind::BrokenPipe => {
+            tell("rustmx", &output::unwritten(&e));
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(if what.use_stderr() { 2 } else { 0 }),
     }
 }
 

@@ -31,9 +31,14 @@ pub(crate) fn path<S: Serializer>(path: &Option<impl AsRef<Path>>, to: S) -> Res
 
 fn say_to(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write to standard output ({e}); is its disk full?")),
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(unwritten(&e)),
         _ => Ok(()),
     }
+}
+
+/// Why nothing, or not all, is on standard output.
+pub(crate) fn unwritten(why: &std::io::Error) -> Failure {
+    format!("cannot write to standard output ({why}); is its disk full?")
 }
 
 /// Whether a file could be [written](write), as far as can be told without touching it: asked before anything takes minutes.

@@ -16,6 +16,7 @@ mod bounded;
 mod cold;
 mod deleted;
 mod explain;
+mod full;
 mod kept;
 #[path = "../../../provider/tests/common/left_out.rs"]
 mod left_out;
