@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! probe                                     "<pid> <address>", then for the other one's such line: "yes" or why not
+//! heap                                      "heap" if it has memory that can be exported, or why not
 //! open <core> <longest> <path>              pins itself, makes its buffers, maps the memory of both   "<pid> <address> <address> <heap?>"
 //! other <pid> <address> <address>           the other process                                        "ok"
 //! lanes <lane> …                            opens an endpoint for each                               "<name> …"
@@ -26,7 +27,7 @@ use crate::kind::{Lane, State};
 use crate::limit::{Ground, Share};
 use crate::node::{Buffer, Node};
 use crate::raw::Raw;
-use crate::{Failure, environment, reach};
+use crate::{Failure, environment, heap, reach};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustmx::config::network::Iface;
@@ -50,6 +51,7 @@ pub(crate) fn run(role: &str) -> Result<(), Failure> {
         .map_err(|e| format!("cannot ask to end with the process that started this one ({e})"))?;
     match role {
         "probe" => probe(),
+        "heap" => heap::tell(),
         "first" | "second" => {
             let orders = std::io::stdin().lock().lines().map_while(Result::ok);
             Worker::default().serve(role == "first", orders, &mut std::io::stdout())

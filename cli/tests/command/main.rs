@@ -17,6 +17,7 @@ mod cold;
 mod deleted;
 mod explain;
 mod full;
+mod heap;
 mod kept;
 #[path = "../../../provider/tests/common/left_out.rs"]
 mod left_out;
