@@ -56,6 +56,13 @@ pub(crate) struct Crossover {
     pub rounds: usize,
 }
 
+impl Crossover {
+    /// Whether enough rounds say the same that it is more than noise.
+    pub fn is_told(&self) -> bool {
+        2 * self.agree >= self.rounds
+    }
+}
+
 /// Where two ways cross. They are compared at the sizes that both carry.
 pub(crate) fn crossovers(a: (&str, &Series), b: (&str, &Series)) -> Vec<Crossover> {
     let common: Vec<usize> = a.1.times.keys().copied().filter(|s| a.1.at(*s).is_some() && b.1.at(*s).is_some()).collect();

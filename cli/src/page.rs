@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::figures::Regret;
 use crate::kind::{Kind, Lane};
-use crate::report::{READ, basics, best, limit_in_words, percent, step, time, who};
+use crate::report::{READ, basics, best, left_out, limit_in_words, percent, rounds, step, time, who};
 use crate::results::{Cell, LinkRun, Results};
 use plotters::element::{Drawable, PointCollection};
 use plotters::prelude::*;
@@ -106,12 +106,12 @@ pub(crate) fn html(results: &Results) -> Result<String, Failure> {
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width\"/>\n\
          <title>rustmx: protocols compared</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>rustmx: protocols compared</h1>\n\
-         <p>{}, Linux {}, cores {} and {}, {} rounds. {}.</p>\n",
+         <p>{}, Linux {}, cores {} and {}, {}. {}.</p>\n",
         escaped(&m.processor),
         escaped(&m.kernel),
         m.cores[0],
         m.cores[1],
-        results.rounds,
+        rounds(results),
         escaped(&basics(results))
     );
     for setting in &m.settings {
@@ -172,7 +172,8 @@ fn section(out: &mut String, results: &Results, kind: Kind) -> Result<(), Failur
     }
     table(out, results, kind);
     out.push_str("<h3>Crossovers</h3>\n<table>\n<tr><th>quicker from here on</th><th>than</th><th>from</th><th>rounds that agree</th></tr>\n");
-    for c in results.crossovers.iter().filter(|c| c.kind == kind).map(|c| &c.crossover) {
+    let (crossovers, noise) = results.crossovers(kind);
+    for c in crossovers {
         let size = show_bytes(c.size as u64);
         let _ = writeln!(
             out,
@@ -181,6 +182,9 @@ fn section(out: &mut String, results: &Results, kind: Kind) -> Result<(), Failur
         );
     }
     out.push_str("</table>\n");
+    if let Some(so) = left_out(noise) {
+        let _ = writeln!(out, "<p>{so}</p>");
+    }
     let rules = results.regret.iter().filter(|r| r.kind == kind).map(|r| (r.rule.as_str(), &r.regret));
     costs(out, "What rules cost against the best way for each size", "rule", rules);
     for jump in results.steps.iter().filter(|s| s.kind == kind) {

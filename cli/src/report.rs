@@ -4,6 +4,7 @@ use crate::figures::{Regret, Step, median};
 use crate::kind::{Kind, Lane, WAYS};
 use crate::results::{Cell, LIMIT, LinkRun, Results};
 use rustmx::config::show_bytes;
+use rustmx::log::plural;
 use std::fmt::Write;
 
 /// A time as people read it.
@@ -26,8 +27,7 @@ pub(crate) fn percent(part: f64) -> String {
 pub(crate) fn text(results: &Results) -> String {
     let mut out = String::new();
     let m = &results.machine;
-    let _ =
-        writeln!(out, "{}, Linux {}, cores {} and {}, {} rounds", m.processor, m.kernel, m.cores[0], m.cores[1], results.rounds);
+    let _ = writeln!(out, "{}, Linux {}, cores {} and {}, {}", m.processor, m.kernel, m.cores[0], m.cores[1], rounds(results));
     if !m.settings.is_empty() {
         let _ = writeln!(out, "Settings: {}", m.settings.join(" "));
     }
@@ -48,6 +48,11 @@ pub(crate) fn text(results: &Results) -> String {
         link(&mut out, run);
     }
     out
+}
+
+/// How many rounds there were.
+pub(crate) fn rounds(results: &Results) -> String {
+    format!("{} {}", results.rounds, plural(results.rounds as u64, "round"))
 }
 
 /// What `--read` means.
@@ -146,9 +151,10 @@ pub(crate) fn best(results: &Results, kind: Kind, size: usize) -> f64 {
 }
 
 fn conclusions(out: &mut String, results: &Results, kind: Kind) {
-    let none = if results.crossovers.iter().any(|c| c.kind == kind) { "" } else { " none" };
-    let _ = writeln!(out, "\n  Crossovers:{none}");
-    for c in results.crossovers.iter().filter(|c| c.kind == kind).map(|c| &c.crossover) {
+    let (crossovers, noise) = results.crossovers(kind);
+    let none = if crossovers.is_empty() { " none" } else { "" };
+    let _ = writeln!(out, "\n  Crossovers:{none}{}", left_out(noise).map_or(String::new(), |so| format!(" ({so})")));
+    for c in crossovers {
         let size = show_bytes(c.size as u64);
         let _ = writeln!(
             out,
@@ -178,9 +184,14 @@ fn conclusions(out: &mut String, results: &Results, kind: Kind) {
     }
 }
 
+/// What is said of crossovers that may be none.
+pub(crate) fn left_out(noise: usize) -> Option<String> {
+    (noise > 0).then(|| format!("{noise} left out, on which fewer than half of the rounds agree"))
+}
+
 fn over(regret: &Regret) -> String {
     let (mean, worst, at) = (percent(regret.mean), percent(regret.worst), show_bytes(regret.at as u64));
-    format!("{mean:>6} on average, at worst {worst:>6} at {at} ({} sizes)", regret.sizes)
+    format!("{mean:>6} on average, at worst {worst:>6} at {at} ({} {})", regret.sizes, plural(regret.sizes as u64, "size"))
 }
 
 /// A step in a sentence.

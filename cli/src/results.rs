@@ -228,6 +228,13 @@ impl Results {
         }
     }
 
+    /// The crossovers with some buffers on which half of the rounds agree or more, and how many others there are: noise makes medians cross, too.
+    pub fn crossovers(&self, kind: Kind) -> (Vec<&Crossover>, usize) {
+        let all = self.crossovers.iter().filter(|c| c.kind == kind).map(|c| &c.crossover);
+        let (told, noise): (Vec<_>, Vec<_>) = all.partition(|c| c.is_told());
+        (told, noise.len())
+    }
+
     /// Finds what a rule costs that names a lane for each size. One of which no lane could be measured costs nobody knows what.
     pub fn find_regret(&mut self, kind: Kind, rule: impl Into<String>, choose: impl Fn(usize) -> Lane) {
         let regret = self.regret_of(kind, choose);
@@ -323,6 +330,33 @@ mod tests {
         for (told, mean, worst) in [(told[0], 0.75f64.sqrt() - 1.0, 0.5), (told[1], 2f64.sqrt() - 1.0, 1.0)] {
             assert!((told.0 - mean).abs() < 1e-9 && (told.1, told.2, told.3) == (worst, 2048, 2), "{told:?}");
         }
+    }
+
+    /// Where the medians cross by noise alone hardly any round says the same.
+    #[test]
+    fn what_few_rounds_say_is_counted_and_not_shown() {
+        let kind = Kind { memory: Memory::Private, state: State::Reused };
+        // The first pair of sizes: all rounds agree; the second: one of five; the third: none at all, for nothing crosses.
+        let all = [
+            ("eager", 1024, [1.0; 5]),
+            ("stream", 1024, [2.0; 5]),
+            ("eager", 2048, [4.0; 5]),
+            ("stream", 2048, [3.0, 3.0, 3.0, 3.0, 5.0]),
+            ("eager", 4096, [5.0, 9.0, 9.0, 5.0, 5.0]),
+            ("stream", 4096, [6.0, 6.0, 6.0, 4.0, 8.0]),
+        ];
+        let cells = all.map(|(way, size, rounds)| Cell::of(Some(kind), way, size, rounds.into())).into();
+        let machine = Machine { processor: "a".into(), kernel: "b".into(), cores: [0, 1], settings: Vec::new() };
+        let mut results = Results::of(machine, 5, cells, Vec::new());
+        results.find_crossovers(kind);
+        let (told, noise) = results.crossovers(kind);
+        assert_eq!((told.iter().map(|c| (c.size, c.agree)).collect::<Vec<_>>(), noise), (vec![(2048, 4)], 1));
+        let text = crate::report::text(&results);
+        assert!(
+            text.contains("Crossovers: (1 left out, on which fewer than half of the rounds agree)\n    stream is quicker"),
+            "{text}"
+        );
+        assert!(text.contains("cores 0 and 1, 5 rounds\n") && !text.contains("from 4k on"), "{text}");
     }
 
     /// A rule that is made from noise does not look good by the same noise.
