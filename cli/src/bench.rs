@@ -8,9 +8,9 @@
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
 use crate::partner::Partner;
+use crate::progress::Progress;
 use crate::results::{Cell, LIMIT, Machine, Results};
 use crate::{Failure, environment, explain, limit};
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustmx::config::force::Way;
 use rustmx::select::model::Memory;
@@ -220,7 +220,7 @@ struct Times {
 }
 
 /// Measures everything once.
-fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, bar: &ProgressBar) -> Result<(), Failure> {
+fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, bar: &Progress) -> Result<(), Failure> {
     let backwards = times.empty_ns.len() % 2 == 1;
     let handover = bench.hand_over()?;
     times.handover_ns.push(handover);
@@ -249,18 +249,9 @@ fn round(bench: &mut Bench, asked: &Asked, tasks: &[Task], times: &mut Times, ba
         };
         times.took[i].push(ns.max(1.0));
         times.turned[i] += other;
-        bar.inc(1);
+        bar.step();
     }
     Ok(())
-}
-
-/// A bar of so many steps.
-pub(crate) fn progress(steps: u64) -> ProgressBar {
-    let bar = ProgressBar::new(steps);
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}  {msg}  {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// Measures.
@@ -278,7 +269,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     })?;
     let mut bench = Bench::open(asked, cores, &format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))?;
     let tasks = tasks(asked, config, &kernel, bench.heap);
-    let bar = if asked.quiet { ProgressBar::hidden() } else { progress((asked.rounds * tasks.len()) as u64) };
+    let mut bar = if asked.quiet { Progress::hidden() } else { Progress::new((asked.rounds * tasks.len()) as u64) };
     let (took, copied) = (vec![Vec::new(); tasks.len()], vec![Vec::new(); asked.sizes.len()]);
     let mut times = Times { took, turned: vec![0; tasks.len()], copied, handover_ns: Vec::new(), empty_ns: Vec::new() };
     let begun = Instant::now();
@@ -289,7 +280,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
         bar.set_message(format!("round {number} of {}", asked.rounds));
         round(&mut bench, asked, &tasks, &mut times, &bar)?;
     }
-    bar.finish_and_clear();
+    bar.finish();
     let mut missing = Vec::new();
     if !copies {
         missing.push(format!("alone, shared: {}", kernel.says.join("; ")));

@@ -20,6 +20,7 @@
 //! | `network.rs`, `listen.rs` | measuring a link; doing the other host's part of it |
 //! | `figures.rs` | medians, crossovers, regret: arithmetic only |
 //! | `report.rs`, `page.rs` | the results for people and programs; as a page with plots |
+//! | `progress.rs` | how far measuring is |
 //! | `output.rs` | standard output and files, which may be full |
 
 mod bench;
@@ -37,6 +38,7 @@ mod node;
 mod output;
 mod page;
 mod partner;
+mod progress;
 mod raw;
 mod reach;
 mod report;

@@ -1,10 +1,11 @@
 //! Measuring a link: protocols between two processes that reach each other by the network, over the loopback interface or from host to host,
 //! beside two plain sockets. Figures and rounds are as in `bench.rs`.
 
-use crate::bench::{cores, enough, longest, machine, progress, unsteady};
+use crate::bench::{cores, enough, longest, machine, unsteady};
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
 use crate::partner::{Partner, scope_of};
+use crate::progress::Progress;
 use crate::results::{Cell, LIMIT, LinkRun, Rate, Results};
 use crate::{Failure, work};
 use rustmx::config::force::Way;
@@ -171,7 +172,7 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
     let config = work::far(config, None);
     let (mut bench, link, peer) = Bench::open(asked, cores)?;
     let tasks = tasks(asked, &config);
-    let bar = progress((asked.rounds * tasks.len()) as u64);
+    let mut bar = Progress::new((asked.rounds * tasks.len()) as u64);
     let mut took: Vec<Vec<f64>> = vec![Vec::new(); tasks.len()];
     let (mut empty_ns, mut plain_ns) = (Vec::new(), Vec::new());
     let wanted = RATES.iter().filter(|_| asked.all).flat_map(|size| {
@@ -200,12 +201,12 @@ pub(crate) fn measure(asked: &Asked, config: &Config) -> Result<Results, Failure
                 Task::Plain => bench.plain(size, 1, times)? - plain,
             };
             took[i].push(ns.max(1.0));
-            bar.inc(1);
+            bar.step();
         }
         rates(&mut bench, asked, &mut flows)?;
     }
     bench.second.end();
-    bar.finish_and_clear();
+    bar.finish();
     let (mut cells, mut limits) = (Vec::new(), Vec::new());
     for ((task, size), rounds_ns) in tasks.iter().zip(took) {
         let cell = |way, state| {

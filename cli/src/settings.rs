@@ -3,9 +3,10 @@
 //! What is shipped is known to be good for the processors on which it was measured (`docs/adr/0016-profile.md` of the engine); what another one likes can differ by
 //! factors, and nothing but measuring tells.
 
-use crate::bench::{Asked, longest, measure, progress};
+use crate::bench::{Asked, longest, measure};
 use crate::figures::{median, spread};
 use crate::kind::{Kind, Lane, State};
+use crate::progress::Progress;
 use crate::report::percent;
 use crate::{Failure, bench};
 use rustmx::Config;
@@ -228,7 +229,7 @@ pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Fa
         if all.len() == 1 || stage.possible(&now).is_empty() {
             continue;
         }
-        let bar = progress((rounds * all.len()) as u64);
+        let mut bar = Progress::new((rounds * all.len()) as u64);
         bar.set_message(values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "));
         let mut times = vec![Vec::new(); all.len()];
         for round in 0..rounds {
@@ -240,13 +241,13 @@ pub(crate) fn find(config: &Config, quick: bool, read: bool) -> Result<Found, Fa
                 settings.retain(|known| !all[i].iter().any(|own| parts(own).map(|p| p.0.name) == parts(known).map(|p| p.0.name)));
                 settings.extend(all[i].iter().cloned());
                 took[i] = measured(stage, &settings, &now, read)?;
-                bar.inc(1);
+                bar.step();
             }
             for (times, ln) in times.iter_mut().zip(&took) {
                 times.push((ln - took[0]).exp());
             }
         }
-        bar.finish_and_clear();
+        bar.finish();
         let candidate = |(settings, times): (_, Vec<f64>)| Candidate { settings, time: median(&times), spread: spread(&times) };
         found.decide(all.into_iter().zip(times).map(candidate).collect());
         found.fix(config);
