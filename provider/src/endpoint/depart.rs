@@ -7,7 +7,7 @@ use super::shared::Left;
 use super::{Endpoint, HeldMsg, Out, Telling, contact};
 use crate::completion::cq::describe;
 use crate::error::Error;
-use crate::log::tell;
+use crate::log::{plural, tell};
 use crate::peer::here::Here;
 use crate::request::SendReq;
 use crate::sys::cpu;
@@ -83,7 +83,7 @@ impl Endpoint {
         let speak = || describe(why, culprit.name.as_ref(), culprit.pid);
         if failed > 0 || !closed {
             self.stats.lost += 1;
-            let text = || format!("{}; {failed} operations failed", speak());
+            let text = || format!("{}; {failed} {} failed", speak(), plural(failed as u64, "operation"));
             // Who comes only to write garbage can do so often.
             match why {
                 Error::Corrupt => self.complain(text),
