@@ -22,6 +22,7 @@ mod kept;
 #[path = "../../../provider/tests/common/left_out.rs"]
 mod left_out;
 mod lost;
+mod place;
 #[path = "../../../provider/tests/common/reachable.rs"]
 mod reachable;
 
