@@ -1,5 +1,6 @@
 //! `--heap`: what it names must be the heap.
 
+use super::left_out::left_out;
 use super::{cores, heap, run, rustmx};
 
 /// Nothing is measured without what was asked for; a file that ld.so cannot load would be told by that alone, once for each process.
@@ -22,7 +23,7 @@ fn what_is_not_the_heap_is_refused() {
             );
         }
     }
-    let Some(heap) = heap() else { return println!("the rest is skipped: librustmx_heap.so is not built") };
+    let Some(heap) = heap() else { return left_out("heap", "librustmx_heap.so is not built") };
     let mut off = rustmx(&["compare", "--quick", "--heap", heap.to_str().expect("text")]);
     off.env("RUSTMX_HEAP", "off");
     let (out, _, told) = run(off);

@@ -1,6 +1,8 @@
 //! Where it runs: what only root may, and what is not there.
 
-use super::{run, rustmx};
+use super::left_out::left_out;
+use super::reachable::copied;
+use super::{command_of, cores, run, rustmx};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -10,14 +12,12 @@ fn ports_of_root_are_told_to_everybody_else() {
     const USER: u32 = 65_533;
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     if setting.is_ok_and(|first| first.trim().parse::<u16>().is_ok_and(|first| first < 10)) {
-        return println!("skipped: here everybody may have every port");
+        return println!("left out: here everybody may have every port");
     }
-    // The program's own directory need not be open to everybody.
-    let open = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("rustmx-of-everybody");
-    std::fs::copy(env!("CARGO_BIN_EXE_rustmx"), &open).expect("a copy");
+    let open = copied(std::path::Path::new(env!("CARGO_BIN_EXE_rustmx")));
     let told = |args: &[&str]| {
-        let mut command = Command::new(&open);
-        command.args(args).env("FI_RUSTMX_PORT_RANGE", "1-9").env_remove("XDG_CONFIG_HOME");
+        let mut command = command_of(&open, args);
+        command.env("FI_RUSTMX_PORT_RANGE", "1-9").env_remove("XDG_CONFIG_HOME");
         if rustix::process::geteuid().is_root() {
             command.uid(USER).gid(USER);
         }
@@ -28,7 +28,6 @@ fn ports_of_root_are_told_to_everybody_else() {
         let told = told(args);
         assert!(told.contains("are root's (net.ipv4.ip_unprivileged_port_start)"), "{args:?}: {told}");
     }
-    std::fs::remove_file(&open).expect("removed");
 }
 
 /// A network namespace begins without interfaces.
@@ -39,8 +38,11 @@ fn a_loopback_interface_that_is_down_is_told() {
         unshare.args(["-n", command]);
         unshare
     };
-    if !alone("true").output().is_ok_and(|out| out.status.success()) || super::cores() < 2 {
-        return println!("skipped: no network namespace can be made here, or this process may use one core");
+    if !alone("true").output().is_ok_and(|out| out.status.success()) {
+        return left_out("namespaces", "no network namespace can be made here");
+    }
+    if cores() < 2 {
+        return left_out("cores", "this process may use one core");
     }
     let mut command = alone(env!("CARGO_BIN_EXE_rustmx"));
     command.args(["compare", "--network", "--quick"]);
