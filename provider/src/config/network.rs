@@ -22,9 +22,11 @@ impl Iface {
         match announced.map(str::parse) {
             None => (Iface { name, announced: None }, Vec::new()),
             Some(Ok(address)) => (Iface { name, announced: Some(address) }, Vec::new()),
-            Some(Err(_)) => {
-                (Iface { name, announced: None }, vec![format!("`{}`: behind @ stands an address, such as eth0@203.0.113.7", shown(text))])
-            }
+            // There is no interface of such a name: who wants one only is not to get all.
+            Some(Err(_)) => (
+                Iface { name: Some(text.into()), announced: None },
+                vec![format!("`{}`: behind @ stands an address, such as eth0@203.0.113.7", shown(text))],
+            ),
         }
     }
 
@@ -207,6 +209,13 @@ mod tests {
             assert_eq!((iface.to_string().as_str(), complaints.len()), (text, 0));
         }
         assert_eq!(Iface::parse("eth0@203.0.113.7").0.announced(), "203.0.113.7".parse().ok());
-        assert_eq!((Iface::parse("eth0@router").1.len(), Iface::parse("eth0@router").0.name()), (1, Some("eth0")));
+        for text in ["eth0@router", "@router"] {
+            let (iface, complaints) = Iface::parse(text);
+            assert_eq!(
+                (complaints.len(), iface.name(), iface.announced()),
+                (1, Some(text), None),
+                "an endpoint does not open by it"
+            );
+        }
     }
 }
