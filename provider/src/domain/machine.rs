@@ -429,10 +429,19 @@ mod tests {
 
     #[test]
     fn what_interfaces_there_are_is_told_also_if_there_are_none() {
-        let of = |name: &str, kind| Interface { name: name.into(), ip: [127, 0, 0, 1].into(), scope_id: 0, kind, has_default_route: false };
+        let of = |name: &str, kind| Interface {
+            name: name.into(),
+            ip: [127, 0, 0, 1].into(),
+            scope_id: 0,
+            kind,
+            has_default_route: false,
+        };
         let (lo, eth) = (of("lo", interfaces::Kind::Loopback), of("eth0", interfaces::Kind::Card));
         let told = no_interface("no\ne", &[eth.clone(), lo]);
-        assert_eq!(told, "FI_RUSTMX_IFACE=no\\ne: no such interface or address is up; there are eth0 (127.0.0.1), lo (127.0.0.1)");
+        assert_eq!(
+            told,
+            "FI_RUSTMX_IFACE=no\\ne: no such interface or address is up; there are eth0 (127.0.0.1), lo (127.0.0.1)"
+        );
         for there in [&[][..], &[eth]] {
             assert!(no_interface("127.0.0.1", there).ends_with("`ip link set lo up` helps"));
         }

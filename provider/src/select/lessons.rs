@@ -112,21 +112,17 @@ impl Standing {
     pub fn says(&self) -> (LogLevel, String) {
         match self {
             Standing::Off(why) => (LogLevel::Info, format!("nothing is learned from job to job: {why}")),
-            Standing::None(path) => {
-                (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", named(path)))
-            }
-            Standing::InForce(path, entries) => {
-                (LogLevel::Info, match entries.len() {
+            Standing::None(path) => (LogLevel::Info, format!("nothing was learned by earlier jobs: there is no {}", named(path))),
+            Standing::InForce(path, entries) => (
+                LogLevel::Info,
+                match entries.len() {
                     1 => format!("1 link is known from earlier jobs: {}", named(path)),
                     n => format!("{n} links are known from earlier jobs: {}", named(path)),
-                })
-            }
+                },
+            ),
             Standing::Refused(path, why) => (
                 LogLevel::Warn,
-                format!(
-                    "{}, which says what earlier jobs learned, is not used: {why}; without it jobs learn anew",
-                    named(path)
-                ),
+                format!("{}, which says what earlier jobs learned, is not used: {why}; without it jobs learn anew", named(path)),
             ),
         }
     }

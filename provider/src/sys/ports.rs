@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn ports_that_root_alone_has_are_told() {
-        let first: u16 = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").map_or(1024, |n| n.trim().parse().expect("a number"));
+        let first: u16 = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+            .map_or(1024, |n| n.trim().parse().expect("a number"));
         assert_eq!((reserved(first), reserved(u16::MAX)), (None, None));
         let told = first.checked_sub(1).map(|port| reserved(port).expect("root's"));
         assert!(told.is_none_or(|told| told.contains(&first.to_string()) && told.contains("ip_unprivileged_port_start")));
