@@ -109,6 +109,7 @@ there() {
   [ "$(find "$root/target/stamps" -name 'venv-ompi5' -o -name 'venv-mpich' -o -name 'venv-impi' 2>/dev/null | wc -l)" != 3 ] || echo wheels
   awk '/^MemAvailable:/ && $2 > 6 * 2 ^ 20 { print "memory" }' /proc/meminfo
   ! grep -qw avx /proc/cpuinfo || echo avx
+  ! unshare --net --pid --fork true 2>/dev/null || echo namespaces
   # CAP_IPC_LOCK
   [ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 14 & 1)) = 0 ] || echo lock
 }

@@ -2,6 +2,7 @@
 
 use crate::common::process::{self, Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, pattern, watchdog};
+use crate::left_out::left_out;
 use crate::{PING, ok, peer};
 use rustmx::{Addr, Config};
 use std::process::Command;
@@ -50,7 +51,7 @@ fn inmates<const N: usize>(calls: [bool; N]) -> Option<[(Copy, String); N]> {
     let how = ["--pid", "--fork", "--kill-child"];
     let able = Command::new("unshare").args(how).arg("true").status().is_ok_and(|status| status.success());
     if !able {
-        println!("the rest is skipped: no PID namespaces here");
+        left_out("namespaces", "no PID namespace can be made here");
         return None;
     }
     Some(calls.map(|calls| {

@@ -22,6 +22,8 @@ mod common;
 mod filter;
 mod flood;
 mod kill;
+#[path = "../common/left_out.rs"]
+mod left_out;
 mod parting;
 mod refusal;
 
