@@ -143,7 +143,7 @@ fn who_does_not_map_says_so_once() {
         let s = a.stats();
         assert_eq!((s.mapped, s.syscall + s.stream), (0, messages), "{s:?}");
         let told = a.domain.ep_history(a.ep, Telling::Used).expect("history");
-        assert!(told.contains("1 times") && told.contains("by mapped"), "{told}");
+        assert!(told.contains(" 1 time  ") && told.contains("by mapped"), "{told}");
         // In the other direction nothing is lent at all.
         let back = exchange(&mut b, &mut a);
         assert_eq!((b.stats().mapped, b.stats().syscall + b.stats().stream), (0, back));
