@@ -167,13 +167,15 @@ impl Local {
         loop {
             let fd = match socket::accept(&self.listener) {
                 Ok(fd) => fd,
-                Err(why) if shortage::lack(why).is_some() && !self.is_short => {
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(why) => {
                     // It stays in the backlog; say once why nothing happens.
-                    self.is_short = true;
-                    events.push(Event::Lacking("a caller, until that is mended".into(), why));
+                    if !std::mem::replace(&mut self.is_short, true) {
+                        events.push(Event::Lacking("a caller, until that is mended".into(), why));
+                    }
                     break;
                 }
-                Err(_) => break,
             };
             self.is_short = false;
             let Ok(cred) = socket::peer_cred(&fd) else { continue };
