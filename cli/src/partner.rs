@@ -197,7 +197,9 @@ impl Partner {
     /// answer may come.
     pub fn ask_beside(&mut self, line: &str, other: &mut Partner) -> Result<String, Failure> {
         let answer = match self.tell(line).and_then(|()| self.waits_in_vain(other)) {
-            Ok(true) => return Err(other.gone()),
+            Ok(true) if !self.has_ended() => return Err(other.gone()),
+            // The other one's end may follow from its own, and be heard of first.
+            Ok(true) => Err(self.gone()),
             Ok(false) => self.hear(),
             Err(why) => Err(why),
         };

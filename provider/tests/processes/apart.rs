@@ -1,8 +1,8 @@
 //! Ranks in PID namespaces of their own, as containers on the host's network have: one side cannot name the other's process.
 
+use crate::common::left_out::left_out;
 use crate::common::process::{self, Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, pattern, watchdog};
-use crate::left_out::left_out;
 use crate::{PING, ok, peer};
 use rustmx::{Addr, Config};
 use std::process::Command;

@@ -22,8 +22,6 @@ mod common;
 mod filter;
 mod flood;
 mod kill;
-#[path = "../common/left_out.rs"]
-mod left_out;
 mod parting;
 mod refusal;
 
