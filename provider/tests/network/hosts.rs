@@ -8,51 +8,16 @@ mod laboratory;
 mod nat;
 mod rare_questions;
 
-use crate::common::process::{Copy, command, hear, role, say, spawn};
+use crate::common::process::{Copy, hear, role, say};
 use crate::common::{Deadline, Msg, Want};
 use crate::scene::open;
 use laboratory::Lab;
 use rustmx::config::network::{Iface, PortRange};
 use rustmx::{CompFlags, Config, Name, OpFlags};
-use std::process::Command;
 use std::time::Instant;
 
-const LAB: &str = "rmxcut";
 /// Beyond the time that a call may take: for a busy machine.
 const SLACK: u64 = 2000;
-
-fn lab(words: &[&str]) {
-    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
-    let done = Command::new(lab).args(words).env("NETLAB", LAB).output().expect("the laboratory runs");
-    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-fn on(host: &str, words: &str) -> Copy {
-    on_by(&["exec", host], words)
-}
-
-/// A command on a host; what it said.
-fn run_on(host: &str, script: &str) -> String {
-    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
-    let done =
-        Command::new(lab).args(["exec", host, "sh", "-ec", script]).env("NETLAB", LAB).output().expect("the laboratory runs");
-    assert!(done.status.success(), "{host}: {script}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).trim().into()
-}
-
-/// This program in a role, behind words of the laboratory.
-fn on_by(way: &[&str], words: &str) -> Copy {
-    let inner = command("hosts::role_of_a_host", words);
-    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
-    let mut outer = Command::new(lab);
-    outer.args(way).arg(inner.get_program()).args(inner.get_args()).env("NETLAB", LAB);
-    for (name, value) in inner.get_envs() {
-        if let Some(value) = value {
-            outer.env(name, value);
-        }
-    }
-    spawn(&mut outer)
-}
 
 /// Not a test of its own: what the copies of this program do.
 #[test]
@@ -122,10 +87,10 @@ fn sends(from: &mut Copy, to: &str) -> (String, u64, String) {
 
 #[test]
 fn hosts_of_mixed_families() {
-    let Some(_lab) = Lab::up(&["--hosts", "3", "--dual"]) else { return };
-    run_on("h1", "ip -6 addr flush dev eth0");
-    run_on("h3", "ip -4 addr flush dev eth0");
-    let mut hosts = ["h1", "h2", "h3"].map(|host| on(host, "host"));
+    let Some(lab) = Lab::up(&["--hosts", "3", "--dual"]) else { return };
+    lab.run_on("h1", "ip -6 addr flush dev eth0");
+    lab.run_on("h3", "ip -4 addr flush dev eth0");
+    let mut hosts = ["h1", "h2", "h3"].map(|host| lab.on(host, "host"));
     let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
     assert!(names[0].starts_with("rustmx://10.77.0.1:"), "{names:?}");
     assert!(names[1].starts_with("rustmx://10.77.0.2,[fd77:6d78::2]:"), "{names:?}");
@@ -149,12 +114,12 @@ fn hosts_of_mixed_families() {
 /// Link-local addresses only: their scopes are numbers of interfaces, which differ from host to host.
 #[test]
 fn hosts_without_addresses() {
-    let Some(_lab) = Lab::up(&["--hosts", "2", "--ipv6-only", "--decoys"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "2", "--ipv6-only", "--decoys"]) else { return };
     for host in ["h1", "h2"] {
-        run_on(host, "ip -6 addr flush dev eth0 scope global");
+        lab.run_on(host, "ip -6 addr flush dev eth0 scope global");
     }
-    run_on("h2", "ip link add more type veth peer name more2; ip link set more up; ip link set more2 up");
-    let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+    lab.run_on("h2", "ip link add more type veth peer name more2; ip link set more up; ip link set more2 up");
+    let mut hosts = ["h1", "h2"].map(|host| lab.on(host, "host"));
     let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
     assert!(names.iter().all(|n| n.starts_with("rustmx://[fe80::")), "{names:?}");
     for (from, to) in [(0, 1), (1, 0)] {
@@ -171,29 +136,29 @@ fn hosts_with_many_ipv6_addresses() {
         chain out { type filter hook output priority 0; ip daddr 10.77.0.0/16 drop; }
         }'";
     for family in ["--ipv6-only", "--dual"] {
-        let Some(_lab) = Lab::up(&["--hosts", "2", "--nics", "2", family]) else { return };
+        let Some(lab) = Lab::up(&["--hosts", "2", "--nics", "2", family]) else { return };
         for host in ["h1", "h2"] {
-            run_on(host, MORE);
+            lab.run_on(host, MORE);
         }
-        let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+        let mut hosts = ["h1", "h2"].map(|host| lab.on(host, "host"));
         let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
         let six = names[0].split(['[', ']']).nth(1).expect("an IPv6 address").to_owned();
         assert!(names.iter().all(|n| n.matches('[').count() == 1 && !n.contains("fe80")), "{names:?}");
         assert!(names.iter().all(|n| n.contains("//10.77.") == (family == "--dual")), "{names:?}");
         if family == "--dual" {
             // The address that is tried first leads nowhere, and nobody says so.
-            run_on("h2", WALL);
+            lab.run_on("h2", WALL);
         } else {
             let (what, ms, said) = sends(&mut hosts[0], &names[1]);
             assert_eq!(what, "arrived", "{names:?} after {ms} ms: {said}");
             // The one that was told is no more: who knows no other is told in time, and a new endpoint tells another one.
-            run_on("h1", &format!("ip link set $(ip -o addr show to {six} | awk '{{ print $2 }}') down"));
-            let mut caller = on("h2", "host");
+            lab.run_on("h1", &format!("ip link set $(ip -o addr show to {six} | awk '{{ print $2 }}') down"));
+            let mut caller = lab.on("h2", "host");
             caller.hear();
             let (what, ms, said) = sends(&mut caller, &names[0]);
             assert!(["TimedOut", "Unreachable"].contains(&what.as_str()) && ms < 3000 + SLACK, "{what} after {ms} ms: {said}");
             assert!(said.contains(&six), "{said}");
-            hosts[0] = on("h1", "host");
+            hosts[0] = lab.on("h1", "host");
         }
         let name = if family == "--dual" { names[0].clone() } else { hosts[0].hear() };
         assert!((name == names[0]) == (family == "--dual"), "{name}");
@@ -205,11 +170,11 @@ fn hosts_with_many_ipv6_addresses() {
 /// Two cards: the better one of the other host leads nowhere, as if it belonged to another network of the same numbers.
 #[test]
 fn another_card_leads_there() {
-    let Some(_lab) = Lab::up(&["--hosts", "2", "--nics", "2"]) else { return };
-    let mut hosts = ["h1", "h2"].map(|host| on(host, "host"));
+    let Some(lab) = Lab::up(&["--hosts", "2", "--nics", "2"]) else { return };
+    let mut hosts = ["h1", "h2"].map(|host| lab.on(host, "host"));
     let names: Vec<String> = hosts.iter_mut().map(Copy::hear).collect();
     assert!(names.iter().all(|n| n.contains("10.77.0.") && n.contains(",10.77.1.")), "{names:?}");
-    run_on("h1", "ip link set eth0 down");
+    lab.run_on("h1", "ip link set eth0 down");
     let (what, ms, said) = sends(&mut hosts[1], &names[0]);
     assert_eq!(what, "arrived", "after {ms} ms: {said}");
 }
@@ -217,18 +182,18 @@ fn another_card_leads_there() {
 /// Between namespaces of one kernel a network is not found out about while there is much to be sent, unless a round trip says that there is one.
 #[test]
 fn next_door_nothing_is_found_out_about_a_network() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
-    let Some(other) = choose_other(&["h1", "h2"]) else { return };
-    let mut copies = next_door();
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(other) = choose_other(&lab, &["h1", "h2"]) else { return };
+    let mut copies = next_door(&lab);
     let until = Deadline::new(60);
-    while used_on("h1").iter().any(|name| *name != other) {
-        until.check(|| format!("nothing is to be sent, and {other} is the host's choice: {:?}", used_on("h1")));
+    while used_on(&lab, "h1").iter().any(|name| *name != other) {
+        until.check(|| format!("nothing is to be sent, and {other} is the host's choice: {:?}", used_on(&lab, "h1")));
     }
     // It comes back with much to be sent. (A busy machine may take longer to look than it stays.)
     let (from, name) = &mut copies[0];
     loop {
         assert_eq!(sends(from, name).0, "arrived");
-        if used_on("h1").iter().all(|name| name == "reno") {
+        if used_on(&lab, "h1").iter().all(|name| name == "reno") {
             break;
         }
         until.check(|| format!("much was sent, and {other} is used"));
@@ -238,40 +203,40 @@ fn next_door_nothing_is_found_out_about_a_network() {
         eprintln!("left out: a delay, for want of /dev/net/tun");
         return;
     }
-    lab(&["delay", "h2", "20"]);
-    let used = used_between(&["h1", "h2"]);
+    lab.say(&["delay", "h2", "20"]);
+    let used = used_between(&lab, &["h1", "h2"]);
     assert!(used.iter().all(|name| *name == other), "{other} is the hosts' choice: {used:?}");
 }
 
 /// Where packets are lost there is a network to be found out about, next door or not.
 #[test]
 fn next_door_losses_are_found_out_about() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
-    let Some(other) = choose_other(&["h1", "h2"]) else { return };
-    let mut copies = next_door();
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(other) = choose_other(&lab, &["h1", "h2"]) else { return };
+    let mut copies = next_door(&lab);
     let (from, name) = &mut copies[0];
-    lab(&["loss", "h2", "10"]);
+    lab.say(&["loss", "h2", "10"]);
     // Without the losses it would be so only after a time without anything to be sent.
     let (until, mut in_a_row) = (Deadline::new(120), 0);
     while in_a_row < 5 {
-        until.check(|| format!("{other} is the host's choice, and not used: {:?}", used_on("h1")));
+        until.check(|| format!("{other} is the host's choice, and not used: {:?}", used_on(&lab, "h1")));
         let (what, ms, said) = sends(from, name);
         assert_eq!(what, "arrived", "after {ms} ms: {said}");
-        in_a_row = if used_on("h1").iter().all(|name| *name == other) { in_a_row + 1 } else { 0 };
+        in_a_row = if used_on(&lab, "h1").iter().all(|name| *name == other) { in_a_row + 1 } else { 0 };
     }
 }
 
 /// Two copies, each with the other one's name, on hosts between which nothing is found out about.
-fn next_door() -> [(Copy, String); 2] {
+fn next_door(lab: &Lab) -> [(Copy, String); 2] {
     let until = Deadline::new(60);
     loop {
-        let mut copies = ["h1", "h2"].map(|host| on(host, "host"));
+        let mut copies = ["h1", "h2"].map(|host| lab.on(host, "host"));
         let names = copies.each_mut().map(Copy::hear);
         for (from, to) in [(0, 1), (1, 0)] {
             assert_eq!(sends(&mut copies[from], &names[to]).0, "arrived");
         }
         // A machine that is busy may take a millisecond for a round trip, or long to look.
-        if ["h1", "h2"].iter().flat_map(|host| used_on(host)).all(|name| name == "reno") {
+        if ["h1", "h2"].iter().flat_map(|host| used_on(lab, host)).all(|name| name == "reno") {
             let ([one, two], [first, second]) = (copies, names);
             return [(one, second), (two, first)];
         }
@@ -282,34 +247,35 @@ fn next_door() -> [(Copy, String); 2] {
 const CHOICE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Tells hosts to choose another way of congestion control than the one that needs no network; which one. `None`: there is no other.
-fn choose_other(hosts: &[&str]) -> Option<String> {
-    let other = run_on(hosts[0], "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
+fn choose_other(lab: &Lab, hosts: &[&str]) -> Option<String> {
+    let other =
+        lab.run_on(hosts[0], "tr ' ' '\\n' </proc/sys/net/ipv4/tcp_allowed_congestion_control | grep -vx reno | head -n 1");
     if other.is_empty() {
         eprintln!("left out: only one way of congestion control is allowed here");
         return None;
     }
     for host in hosts {
-        run_on(host, &format!("echo {other} >{CHOICE}"));
+        lab.run_on(host, &format!("echo {other} >{CHOICE}"));
     }
     Some(other)
 }
 
 /// Each of two hosts sends to the other one; by which ways of congestion control.
-fn used_between(hosts: &[&str; 2]) -> Vec<String> {
-    let mut copies = hosts.map(|host| on(host, "host"));
+fn used_between(lab: &Lab, hosts: &[&str; 2]) -> Vec<String> {
+    let mut copies = hosts.map(|host| lab.on(host, "host"));
     let names: Vec<String> = copies.iter_mut().map(Copy::hear).collect();
     for (from, to) in [(0, 1), (1, 0)] {
         let (what, ms, said) = sends(&mut copies[from], &names[to]);
         assert_eq!(what, "arrived", "after {ms} ms: {said}");
     }
-    let used: Vec<String> = hosts.iter().flat_map(|host| used_on(host)).collect();
+    let used: Vec<String> = hosts.iter().flat_map(|host| used_on(lab, host)).collect();
     assert!(used.len() >= 2, "{used:?}");
     used
 }
 
 /// The ways of congestion control of the connections that a host has.
-fn used_on(host: &str) -> Vec<String> {
-    let told = run_on(host, "ss -tinH state established");
+fn used_on(lab: &Lab, host: &str) -> Vec<String> {
+    let told = lab.run_on(host, "ss -tinH state established");
     // A line for the connection, and one behind a tab that begins with the word.
     let used: Vec<String> =
         told.lines().filter_map(|line| line.strip_prefix('\t')?.split_whitespace().next().map(Into::into)).collect();

@@ -1,6 +1,6 @@
 //! A host is cut off: its process and its kernel live on and know nothing, and nobody else hears of them. Whatever waits for it ends in time.
 
-use super::{Lab, lab, on, run_on};
+use super::Lab;
 use crate::common::process::{Copy, follow_parent, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::keys::Between;
@@ -266,17 +266,17 @@ fn now() -> u64 {
 /// At the shipped patience, whatever waits: no later than that says, and a third host goes on meanwhile.
 #[test]
 fn who_is_cut_off_is_noticed_in_time() {
-    let Some(_lab) = Lab::up(&["--hosts", "3"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "3"]) else { return };
     let _dog = watchdog("cut_off", 300);
     for cut in ["all packets are lost", "the cable is pulled"] {
-        let mut echoes = ["all", "keyed", "proof"].map(|way| on("h3", &format!("echo {way}")));
+        let mut echoes = ["all", "keyed", "proof"].map(|way| lab.on("h3", &format!("echo {way}")));
         let names = echoes.each_mut().map(Copy::hear);
-        let mut mutes = WAYS.map(|way| on("h2", &format!("mute {way}")));
+        let mut mutes = WAYS.map(|way| lab.on("h2", &format!("mute {way}")));
         let mut told = [const { Vec::new() }; 3];
         let mut watchers: Vec<Copy> = Vec::new();
         for (way, mute) in WAYS.into_iter().zip(&mut mutes) {
             let with = if way == "keyed" { 1 } else { 2 * usize::from(is_keyed(way)) };
-            let mut watcher = on("h1", &format!("watcher {way} {} {} {}", mute.hear(), names[with], told[with].len()));
+            let mut watcher = lab.on("h1", &format!("watcher {way} {} {} {}", mute.hear(), names[with], told[with].len()));
             told[with].push(watcher.hear());
             watchers.push(watcher);
         }
@@ -293,10 +293,10 @@ fn who_is_cut_off_is_noticed_in_time() {
         // Some of them talk now.
         std::thread::sleep(Duration::from_millis(300));
         let at = if cut == "the cable is pulled" {
-            lab(&["link", "h2", "down"]);
+            lab.say(&["link", "h2", "down"]);
             now().to_string()
         } else {
-            run_on("h2", &format!("{DEAF}; date +%s%3N"))
+            lab.run_on("h2", &format!("{DEAF}; date +%s%3N"))
         };
         watchers.iter_mut().for_each(|w| w.tell(&at));
         for (way, watcher) in WAYS.into_iter().zip(&mut watchers) {
@@ -305,9 +305,9 @@ fn who_is_cut_off_is_noticed_in_time() {
         }
         drop(watchers);
         if cut == "the cable is pulled" {
-            lab(&["mend", "h2"]);
+            lab.say(&["mend", "h2"]);
         } else {
-            run_on("h2", "nft delete table inet gone");
+            lab.run_on("h2", "nft delete table inet gone");
         }
     }
 }

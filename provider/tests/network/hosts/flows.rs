@@ -1,7 +1,7 @@
 //! Long messages between hosts whose cables limit each flow, as those of clouds do, or have no network card behind them: what the provider finds out by
 //! itself. Rates decide how long a test waits, and are compared only with what the kernel lets through.
 
-use super::{Lab, on, run_on};
+use super::Lab;
 use crate::common::process::{follow_parent, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, all_ok, attr, pattern, watchdog};
 use rustmx::config::profile::ProfileChoice;
@@ -112,9 +112,9 @@ impl Tale {
 }
 
 /// A source on h1 and a sink on h2; listens to the source until `enough`. The last tale.
-fn tells(lanes: &str, mut enough: impl FnMut(&Tale) -> bool) -> Tale {
-    let mut sink = on("h2", "sink");
-    let mut source = on("h1", &format!("source {} {lanes}", sink.hear()));
+fn tells(lab: &Lab, lanes: &str, mut enough: impl FnMut(&Tale) -> bool) -> Tale {
+    let mut sink = lab.on("h2", "sink");
+    let mut source = lab.on("h1", &format!("source {} {lanes}", sink.hear()));
     let until = Deadline::new(350);
     loop {
         let tale = Tale::heard(&source.hear());
@@ -127,7 +127,7 @@ fn tells(lanes: &str, mut enough: impl FnMut(&Tale) -> bool) -> Tale {
 }
 
 /// Each flow of the eth0 of a host, told by the lower bits of its port on h1, is limited. `false`: this kernel cannot.
-fn limit_flows(host: &str) -> bool {
+fn limit_flows(lab: &Lab, host: &str) -> bool {
     let port = if host == "h1" { "sport" } else { "dport" };
     // As many as seldom leave two of eight flows in one, which would be one flow.
     const CLASSES: u32 = 1024;
@@ -146,23 +146,23 @@ END
         }}'",
         map.join(", ")
     );
-    run_on(host, &script) != "no"
+    lab.run_on(host, &script) != "no"
 }
 
 /// More connections are opened, and more arrives than one flow lets through.
 #[test]
 fn where_each_flow_is_limited_several_carry_more() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("flows", 800);
-    if !["h1", "h2"].into_iter().all(limit_flows) {
+    if !["h1", "h2"].into_iter().all(|host| limit_flows(&lab, host)) {
         return eprintln!("left out: this kernel has no htb (CONFIG_NET_SCH_HTB)");
     }
     // The limit is one.
     let mut first = true;
-    let one = tells("1", |_| !std::mem::replace(&mut first, false));
+    let one = tells(&lab, "1", |_| !std::mem::replace(&mut first, false));
     assert!(one.lanes == 0 && one.rate < 1.5 * FLOW, "{one:?}");
     let mut before = 0;
-    let several = tells("0", |tale| {
+    let several = tells(&lab, "0", |tale| {
         let used = tale.striped > std::mem::replace(&mut before, tale.striped);
         tale.lanes > 1 && used && tale.rate > 2.0 * FLOW
     });
@@ -172,9 +172,9 @@ fn where_each_flow_is_limited_several_carry_more() {
 /// What one job found out the next one begins with: in its first seconds it has what the first one had to find.
 #[test]
 fn the_next_job_has_them_from_the_start() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("next_flows", 800);
-    if !["h1", "h2"].into_iter().all(limit_flows) {
+    if !["h1", "h2"].into_iter().all(|host| limit_flows(&lab, host)) {
         return eprintln!("left out: this kernel has no htb (CONFIG_NET_SCH_HTB)");
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("flows-{}", std::process::id()));
@@ -182,8 +182,8 @@ fn the_next_job_has_them_from_the_start() {
     std::fs::create_dir(&directory).expect("made");
     std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("mode");
     let job = |enough: fn(&Tale) -> bool| {
-        let mut sink = on("h2", "sink");
-        let mut source = on("h1", &format!("source {} 0 {}", sink.hear(), directory.display()));
+        let mut sink = lab.on("h2", "sink");
+        let mut source = lab.on("h1", &format!("source {} 0 {}", sink.hear(), directory.display()));
         let until = Deadline::new(350);
         loop {
             let tale = Tale::heard(&source.hear());
@@ -211,9 +211,9 @@ fn the_next_job_has_them_from_the_start() {
 /// Virtual cables have no network card: the kernel copies when it delivers, and says so. Then it is given nothing more, but for a try now and then.
 #[test]
 fn without_a_network_card_nothing_is_lent_for_long() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("no_card", 800);
-    let end = tells("1", |tale| tale.stopped && tale.all > 10 * tale.lent);
+    let end = tells(&lab, "1", |tale| tale.stopped && tale.all > 10 * tale.lent);
     assert!(end.lent > 0, "it was tried: {end:?}");
     eprintln!("{end:?}");
 }

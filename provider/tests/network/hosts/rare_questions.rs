@@ -1,12 +1,11 @@
 //! A kernel that asks a peer without room less and less often (before Linux 6.15; here one that is made to not know the option against that): the host of
 //! such a peer is asked by ICMP.
 
-use super::{Lab, lab, run_on};
-use crate::common::process::{Copy, command, follow_parent, hear, role, say, spawn};
+use super::Lab;
+use crate::common::process::{Copy, follow_parent, hear, role, say};
 use crate::common::{Deadline, Msg, Node, Want, attr, pattern, watchdog};
 use crate::filter::refuse_option;
 use rustmx::{Config, Error, Name, OpFlags};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Milliseconds; and beyond that, for a look and a busy machine. The kernel's next question comes later than both.
@@ -19,15 +18,7 @@ const LEVEL: i32 = 6;
 /// After so long such a kernel asks for the next time more than 8 seconds later: it did after 12.6 s for a round trip's bound of 200 ms, and does after 25.4.
 const CALM: Duration = Duration::from_secs(17);
 
-/// This program in a role on a host.
-fn on(host: &str, words: &str) -> Copy {
-    let inner = command("hosts::rare_questions::role_of_a_host", words);
-    let lab = std::env::var("RUSTMX_TEST_NETLAB").expect("a laboratory");
-    let mut outer = Command::new(lab);
-    outer.args(["exec", host]).arg(inner.get_program()).args(inner.get_args()).env("NETLAB", super::LAB);
-    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    spawn(&mut outer)
-}
+const ROLES: &str = "hosts::rare_questions::role_of_a_host";
 
 fn config() -> Config {
     Config { shm: 0, peer_timeout: PATIENCE, ..Config::default() }
@@ -107,20 +98,20 @@ fn sender(name: &str) {
 }
 
 /// Who is told to send on a host that may ask, and a peer on another one that reads nothing.
-fn without_room([from, to]: [&str; 2]) -> [Copy; 2] {
-    run_on(from, "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range");
-    let mut sleeper = on(to, "sleeper");
-    let sender = on(from, &format!("sender {}", sleeper.hear()));
+fn without_room(lab: &Lab, [from, to]: [&str; 2]) -> [Copy; 2] {
+    lab.run_on(from, "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range");
+    let mut sleeper = lab.play(ROLES, &["exec", to], "sleeper");
+    let sender = lab.play(ROLES, &["exec", from], &format!("sender {}", sleeper.hear()));
     assert_eq!(sleeper.hear(), "asleep");
     [sender, sleeper]
 }
 
 /// That the sender, on this host, notices in time.
-fn notices(sender: &mut Copy, host: &str) {
+fn notices(lab: &Lab, sender: &mut Copy, host: &str) {
     let took: u64 = sender.hear().parse().expect("milliseconds");
     // Questions and answers, calls and what became of them.
     let seen = || {
-        run_on(
+        lab.run_on(
             host,
             "ip -s neigh; grep -E '^(Icmp|Tcp):' /proc/net/snmp; grep -E '^Icmp6(In|Out)(Echo|Dest)' /proc/net/snmp6; ss -tino",
         )
@@ -131,19 +122,19 @@ fn notices(sender: &mut Copy, host: &str) {
 
 #[test]
 fn a_host_that_answers_pings_is_noticed_in_time_when_it_goes() {
-    let Some(_lab) = Lab::up(&["--hosts", "2"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "2"]) else { return };
     let _dog = watchdog("rare_questions", 100);
     // The second host answers no pings: its silence proves nothing, and nobody is taken for gone.
     for answers in [true, false] {
-        run_on("h2", &format!("echo {} > /proc/sys/net/ipv4/icmp_echo_ignore_all", u8::from(!answers)));
-        let [mut sender, _sleeper] = without_room(["h1", "h2"]);
+        lab.run_on("h2", &format!("echo {} > /proc/sys/net/ipv4/icmp_echo_ignore_all", u8::from(!answers)));
+        let [mut sender, _sleeper] = without_room(&lab, ["h1", "h2"]);
         sender.tell("go");
         assert_eq!(sender.hear(), "calm");
         if answers {
-            lab(&["drop", "h2", "on"]);
+            lab.say(&["drop", "h2", "on"]);
             sender.tell("go");
-            notices(&mut sender, "h1");
-            lab(&["mend", "h2"]);
+            notices(&lab, &mut sender, "h1");
+            lab.say(&["mend", "h2"]);
         }
     }
 }
@@ -151,28 +142,28 @@ fn a_host_that_answers_pings_is_noticed_in_time_when_it_goes() {
 /// Then the kernel knows that nobody is there, and says so to who calls, once for each call: that is no answer of that host.
 #[test]
 fn a_neighbour_whose_card_is_not_found_any_more_is_noticed_in_time() {
-    let Some(_lab) = Lab::up(&["--hosts", "4", "--dual"]) else { return };
+    let Some(lab) = Lab::up(&["--hosts", "4", "--dual"]) else { return };
     let _dog = watchdog("rare_questions_of_neighbours", 100);
     let pairs = [("ipv4", "-6", ["h1", "h2"]), ("ipv6", "-4", ["h3", "h4"])];
     let mut copies = pairs.map(|(family, other, hosts)| {
         for host in hosts {
-            run_on(host, &format!("ip {other} addr flush dev eth0"));
+            lab.run_on(host, &format!("ip {other} addr flush dev eth0"));
         }
         // As a rule the kernel looks for a card for three seconds; here a call is to fail more than once before the peer counts as gone.
-        run_on(hosts[0], &format!("echo 250 > /proc/sys/net/{family}/neigh/eth0/retrans_time_ms"));
-        without_room(hosts)
+        lab.run_on(hosts[0], &format!("echo 250 > /proc/sys/net/{family}/neigh/eth0/retrans_time_ms"));
+        without_room(&lab, hosts)
     });
     copies.iter_mut().for_each(|[sender, _]| sender.tell("go"));
     copies.iter_mut().for_each(|[sender, _]| assert_eq!(sender.hear(), "calm"));
     for ((.., [from, to]), [sender, _]) in pairs.iter().zip(&mut copies) {
-        lab(&["drop", to, "on"]);
+        lab.say(&["drop", to, "on"]);
         // What is known of a card holds for some seconds, and then a call would just get no answer.
-        run_on(from, "ip neigh flush dev eth0");
+        lab.run_on(from, "ip neigh flush dev eth0");
         sender.tell("go");
     }
     for ((.., [from, _]), [sender, _]) in pairs.iter().zip(&mut copies) {
-        notices(sender, from);
-        let known = run_on(from, "ip neigh show dev eth0");
+        notices(&lab, sender, from);
+        let known = lab.run_on(from, "ip neigh show dev eth0");
         assert!(["FAILED", "INCOMPLETE"].iter().any(|state| known.contains(state)), "{known}");
     }
 }
