@@ -428,7 +428,10 @@ impl Domain {
     /// # Errors
     /// [`Error::Invalid`] if there is none.
     pub fn mr_close(&mut self, key: u64) -> Result<()> {
-        self.regions.close(key)
+        if self.regions.close(key)? {
+            self.eps.iter_mut().for_each(|(_, ep)| ep.region_closed(key));
+        }
+        Ok(())
     }
 
     /// Counts what peers do to a region (fi_mr_bind): what of [`CntrEvents::REMOTE_READ`] and [`CntrEvents::REMOTE_WRITE`] is named.

@@ -13,7 +13,7 @@
 /* Longer than 4 GiB by little, so that a length cut to 32 bits is short. */
 static const size_t LEN = ((size_t)4 << 30) + (3 << 20) + 5;
 static const size_t LENT = ((size_t)2 << 30) + (1 << 20); /* whole pages: a file ends where its mapping does */
-static const size_t AGAIN = 16 << 20; /* the same memory is there again every so many bytes */
+static const size_t AGAIN = 1 << 20;  /* the same memory is there again every so many bytes */
 static const size_t OWN = 1 << 16;    /* but at these places it is not */
 static const uint64_t KEY = 0x80000000000001f0ull;
 

@@ -23,6 +23,7 @@ use crate::sys::{host, links, shortage};
 use crate::transport::link::{Announce, Link};
 use crate::transport::{Greeting, Line, NoCall, Reach, Reply, out_of_step};
 use crate::types::{PeerId, ProtoId};
+use crate::wire::header::Part;
 use crate::wire::hello::{Hello, Refusal};
 use crate::wire::version;
 use parking_lot::Mutex;
@@ -465,7 +466,9 @@ impl Endpoint {
                 }
                 Reply::Left(message) => {
                     more = true;
-                    if let Some(req) = self.peers.get_mut(id).streams.left(message) {
+                    if Part::has_name(message) {
+                        self.part_left(out, id, message);
+                    } else if let Some(req) = self.peers.get_mut(id).streams.left(message) {
                         self.report.sent(out, &req);
                     }
                 }
@@ -473,6 +476,10 @@ impl Endpoint {
                     more = true;
                     let peer = self.peers.get_mut(id);
                     let landed = match &mut peer.link {
+                        Some(_) if Part::has_name(message) => {
+                            self.part_landed(out, id, message);
+                            None
+                        }
                         Some(link) => peer.streams.landed(link, &mut self.pool, message),
                         None => None,
                     };

@@ -10,7 +10,7 @@ use crate::protocol::Target;
 use crate::protocol::direct::{Outcome, Transfer};
 use crate::protocol::one_sided::MAX_PLACES;
 use crate::region::table::Locator;
-use crate::request::{Aside, Payload, SendReq, Special, Task};
+use crate::request::{Aside, Finished, Payload, SendReq, Special, Task};
 use crate::select::model::{Mover, Operation};
 use crate::transport::Door;
 use crate::types::{Addr, CompFlags, Level, OpFlags, PeerId, RemoteSeg, UserCtx};
@@ -262,6 +262,40 @@ impl Endpoint {
             Outcome::Done(wants) => Moved::Done(wants),
             Outcome::Failed(why) => Moved::Failed(why),
             Outcome::NotPossible => Moved::NotPossible(Why::Kernel),
+        }
+    }
+
+    /// A part of a put or an answer that went past the ring has left: others may follow.
+    pub(super) fn part_left(&mut self, out: &mut Out<'_>, id: PeerId, name: u32) {
+        let done = self.peers.get_mut(id).one_sided.left(name);
+        self.one_sided_done(out, id, done);
+        self.push(out, id);
+    }
+
+    /// One of a peer has come.
+    pub(super) fn part_landed(&mut self, out: &mut Out<'_>, id: PeerId, name: u32) {
+        let (served, done) = self.peers.get_mut(id).one_sided.landed(name, out.regions);
+        if let Some(touched) = served {
+            self.report.touched(out, &touched);
+        }
+        self.one_sided_done(out, id, done);
+    }
+
+    fn one_sided_done(&mut self, out: &mut Out<'_>, id: PeerId, done: Option<Finished>) {
+        match done {
+            None => {}
+            Some(Finished { req, failed: None }) => self.report.sent(out, &req),
+            Some(Finished { req, failed: Some(why) }) => self.one_sided_failed(out, id, &req, why),
+        }
+    }
+
+    /// A region of the domain is closed: nothing that is on its way lands there.
+    pub(crate) fn region_closed(&mut self, key: u64) {
+        for id in self.peers.ids() {
+            let peer = self.peers.get_mut(id);
+            if let Some(link) = &peer.link {
+                peer.one_sided.withdraw(link, key);
+            }
         }
     }
 

@@ -91,6 +91,11 @@ impl UserSeg {
         skip <= self.len && other.len <= self.len - skip
     }
 
+    /// Whether a byte of `other` lies in it.
+    pub fn touches(&self, other: &UserSeg) -> bool {
+        self.address() < other.address().saturating_add(other.len) && other.address() < self.address().saturating_add(self.len)
+    }
+
     /// A number made of [`SAMPLED`] words of it, spread evenly from its first to its last one: another number if one of them has changed, and almost surely
     /// if several have. 0 of what is shorter than all of these.
     pub fn sample(&self) -> u64 {

@@ -28,7 +28,7 @@ use crate::request::{Envelope, Held, Message, Received, RecvReq, SendReq};
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::transport::{Bulk, Moved};
 use crate::types::{Level, ProtoId};
-use crate::wire::header::{Header, Kind, Rts, flag};
+use crate::wire::header::{Header, Kind, Part, Rts, flag};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -316,7 +316,7 @@ impl Streams {
 
     /// A name for a message, unique among the live ones of this link.
     pub fn next_id(&mut self) -> u32 {
-        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id = self.next_id.wrapping_add(1) % Part::NAMES;
         self.next_id
     }
 
@@ -442,7 +442,7 @@ fn open(wire: &mut Wire<'_>, header: &Header, said: &Announced<Rts>, dest: Dest)
     let Announced { env, body: rts } = *said;
     let (promise, len) = (rts.promise as usize, header.len as usize);
     // Before anything lands under this name.
-    if wire.streams.knows(rts.stream) || wire.copies.expects(rts.stream) {
+    if Part::has_name(rts.stream) || wire.streams.knows(rts.stream) || wire.copies.expects(rts.stream) {
         return Err(Corrupt);
     }
     // From buffer to buffer an envelope has no payload with it.

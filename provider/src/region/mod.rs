@@ -14,6 +14,7 @@ use crate::mem::user::{self, UserSeg};
 use crate::types::{Access, CntrEvents, CntrId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::cell::Cell;
 use table::Table;
 
 /// A registration.
@@ -27,10 +28,16 @@ pub struct Region {
     pub by_address: bool,
 }
 
+struct Entry {
+    region: Region,
+    /// The network was told to write there, or to read, by itself.
+    lent: Cell<bool>,
+}
+
 /// A domain's regions.
 #[derive(Default)]
 pub struct Regions {
-    by_key: FxHashMap<u64, Region>,
+    by_key: FxHashMap<u64, Entry>,
     /// What counts accesses by peers (fi_mr_bind), of few regions.
     counters: FxHashMap<u64, SmallVec<[(CntrId, CntrEvents); 1]>>,
     table: Table,
@@ -45,7 +52,7 @@ impl Regions {
         if self.by_key.contains_key(&key) {
             return Err(Error::KeyInUse);
         }
-        self.by_key.insert(key, region);
+        self.by_key.insert(key, Entry { region, lent: Cell::new(false) });
         self.publish(key, &region);
         Ok(())
     }
@@ -60,15 +67,23 @@ impl Regions {
         self.table.insert(key, start, region.memory.len() as u64, flags);
     }
 
-    /// Withdraws a region: no peer reaches it afterwards, except by a direct transfer that is under way.
+    /// Withdraws a region: no peer reaches it afterwards, except by a direct transfer that is under way. Returns whether it was
+    /// [lent](Self::lend).
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none.
-    pub fn close(&mut self, key: u64) -> Result<()> {
-        self.by_key.remove(&key).ok_or(Error::Invalid)?;
+    pub fn close(&mut self, key: u64) -> Result<bool> {
+        let closed = self.by_key.remove(&key).ok_or(Error::Invalid)?;
         self.counters.remove(&key);
         self.table.remove(key);
-        Ok(())
+        Ok(closed.lent.get())
+    }
+
+    /// What a request names is about to be written or read by the network, without a further look here: whoever closes the region is told.
+    pub fn lend(&self, key: u64) {
+        if let Some(entry) = self.by_key.get(&key) {
+            entry.lent.set(true);
+        }
     }
 
     /// Binds a counter of accesses by peers: of reads, of what writes, or of both.
@@ -115,7 +130,7 @@ impl Regions {
     /// # Errors
     /// [`Error::NoKey`], [`Error::NoRight`], [`Error::OutOfBounds`].
     pub fn reach(&self, key: u64, addr: u64, len: usize, access: Access) -> Result<UserSeg> {
-        let region = self.by_key.get(&key).ok_or(Error::NoKey)?;
+        let Entry { region, .. } = self.by_key.get(&key).ok_or(Error::NoKey)?;
         let start = region.memory.address() as u64;
         let by_address = if region.by_address { Access::BY_ADDRESS } else { Access::empty() };
         let at = locate(start, region.memory.len() as u64, region.access | by_address, (addr, len as u64), access)?;
@@ -126,7 +141,7 @@ impl Regions {
 impl Regions {
     /// Whether a region is all of the address space: what a request names there may not be mapped.
     pub fn is_everything(&self, key: u64) -> bool {
-        self.by_key.get(&key).is_some_and(|r| r.memory.len() == usize::MAX)
+        self.by_key.get(&key).is_some_and(|entry| entry.region.memory.len() == usize::MAX)
     }
 
     /// A copy of a piece of a region ([`reach`](Self::reach)).

@@ -358,6 +358,13 @@ pub trait InPlace: Send + Sync {
     /// A part will come. Said before the peer is asked for it.
     fn expect(&self, bulk: Bulk<'_>) -> Moved;
 
+    /// What was posted of a part in one piece of memory is there as well, all of it, and that piece is not read any more once this returns.
+    fn relocate(&self, id: u32, there: UserSeg);
+
+    /// The memory for a part that is expected is not to be written any more once this returns: what has not come of it is dropped. It still
+    /// [lands](Reply::Landed).
+    fn disown(&self, id: u32);
+
     /// Much of what came by the ring has been read: the peer hears of it now, if it is so much that it may wait for room.
     fn tell_of_room(&self);
 }
@@ -494,7 +501,7 @@ pub enum Reply {
     Loan(Loan, Option<Handed>),
     /// All of a part that we [posted](InPlace::post) has left.
     Left(u32),
-    /// All of a part that we [expected](InPlace::expect) is there.
+    /// All of a part that we [expected](InPlace::expect) has come.
     Landed(u32),
     /// It has called, too, and that call counts.
     Crossed,

@@ -11,6 +11,7 @@
 //!          OFFER, two words: total bytes, and the two highest bits (see `Offer`); id (32) and number of lent memory (32)
 //!          ACCEPT, two words: number of the shared message; bytes of a chunk
 //!          PUT, GET, ATOMIC, EVENT, two words: address; operation id (32) and two numbers of 16 bits
+//!          PUT, ANSWER with `IN_PLACE`: the payload is one word instead, bytes (32) and name (32) of a part that comes past the ring
 //! payload  from 512 bytes on in the second line; or in a cell: then the last word of the record's only line names that
 //! ```
 //! [`Header::parse`] is the validator: what it returns has a known kind, known flags for that kind, and a length
@@ -95,17 +96,18 @@ const MESSAGE: u8 = flag::TAGGED | flag::CQ_DATA;
 const RULES: [Option<Rule>; 16] = {
     const PAYLOAD: u8 = flag::IN_CELL;
     const MEMORY: u8 = flag::LAST | flag::CQ_DATA;
+    const BULK: u8 = flag::IN_PLACE;
     let mut rules = [const { None }; 16];
     rules[Kind::Inline as usize] = Some(Rule { kind: Kind::Inline, flags: MESSAGE, len: (0, INLINE_MAX as u16) });
     rules[Kind::Eager as usize] = Some(Rule { kind: Kind::Eager, flags: MESSAGE | PAYLOAD, len: (0, u16::MAX) });
     rules[Kind::Rts as usize] = Some(Rule { kind: Kind::Rts, flags: MESSAGE | flag::LAST | PAYLOAD, len: (0, u16::MAX) });
     rules[Kind::Data as usize] = Some(Rule { kind: Kind::Data, flags: PAYLOAD, len: (1, u16::MAX) });
     rules[Kind::Cts as usize] = Some(Rule { kind: Kind::Cts, flags: flag::FORBIDDEN | flag::LAST, len: (0, 0) });
-    rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY, len: (0, u16::MAX) });
+    rules[Kind::Put as usize] = Some(Rule { kind: Kind::Put, flags: MEMORY | BULK, len: (0, u16::MAX) });
     rules[Kind::Get as usize] = Some(Rule { kind: Kind::Get, flags: flag::LAST, len: (0, 0) });
     rules[Kind::Atomic as usize] = Some(Rule { kind: Kind::Atomic, flags: flag::LAST, len: (0, u16::MAX) });
     rules[Kind::Event as usize] = Some(Rule { kind: Kind::Event, flags: MEMORY | flag::READ, len: (0, 0) });
-    rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST, len: (0, u16::MAX) });
+    rules[Kind::Answer as usize] = Some(Rule { kind: Kind::Answer, flags: flag::LAST | BULK, len: (0, u16::MAX) });
     rules[Kind::Offer as usize] = Some(Rule { kind: Kind::Offer, flags: MESSAGE | flag::TIMED, len: (0, PIECES_BYTES) });
     rules[Kind::Accept as usize] = Some(Rule { kind: Kind::Accept, flags: 0, len: (0, PIECES_BYTES) });
     rules[Kind::Done as usize] = Some(Rule { kind: Kind::Done, flags: flag::FORBIDDEN | flag::RECALLED, len: (0, 0) });
@@ -121,6 +123,8 @@ const PIECES_BYTES: u16 = (MAX_PIECES * 16) as u16;
 pub mod flag {
     /// A tagged message.
     pub const TAGGED: u8 = 1;
+    /// A PUT, an ANSWER: its bytes come past the ring, as a part of a name of their own ([`Part`](super::Part)).
+    pub const IN_PLACE: u8 = 1;
     /// Word 2 holds remote CQ data.
     pub const CQ_DATA: u8 = 2;
     /// The last record of an operation, or of the answer to a request. An RTS: its sender is to be told when all is there; a CTS: it is.
@@ -298,6 +302,42 @@ impl Rts {
         let rts = Rts { total: words[0], stream: words[1] as u32, promise: (words[1] >> 32) as u32 };
         let sound = rts.total < 1 << 63 && u64::from(rts.promise) <= rts.total && u32::from(len) <= rts.promise;
         if sound { Ok(rts) } else { Err(BadHeader) }
+    }
+}
+
+/// What a record says of bytes that come past the ring, instead of these bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The sender's name for it, unique among its parts and messages on their way to this receiver.
+    pub name: u32,
+    /// Bytes, not 0.
+    pub len: u32,
+}
+
+impl Part {
+    /// Bytes of a record that says so.
+    pub const BYTES: usize = 8;
+    /// The longest.
+    pub const MOST: usize = 1 << 20;
+    /// Names from here on are of parts; those below, of messages.
+    pub const NAMES: u32 = 1 << 31;
+
+    /// Whether something that came past the ring under this name is a part.
+    #[inline]
+    pub const fn has_name(name: u32) -> bool {
+        name >= Part::NAMES
+    }
+
+    /// As bytes.
+    pub fn emit(self) -> [u8; Part::BYTES] {
+        (u64::from(self.len) | u64::from(self.name) << 32).to_le_bytes()
+    }
+
+    /// Validates the payload of a record that is one word long.
+    pub fn parse(word: u64) -> Result<Part, BadHeader> {
+        let part = Part { len: word as u32, name: (word >> 32) as u32 };
+        let sound = Part::has_name(part.name) && (1..=Part::MOST).contains(&(part.len as usize));
+        if sound { Ok(part) } else { Err(BadHeader) }
     }
 }
 

@@ -10,7 +10,7 @@
 use core::hint::black_box;
 
 /// The version.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 
 const WORDS: &[u8; 16] = b"rustmx protocol ";
 const DIGITS: usize = 4;

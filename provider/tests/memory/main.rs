@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod orders;
 mod refusals;
 mod told;
 

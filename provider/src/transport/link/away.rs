@@ -1,6 +1,7 @@
 //! A link to another host: what carries long messages there and from there, past the rings.
 
 use super::Link;
+use crate::mem::user::UserSeg;
 use crate::transport::{Bulk, InPlace, Moved};
 use std::sync::Arc;
 
@@ -42,5 +43,20 @@ impl Link {
     /// A part of a message is about to be asked for. `None`: there is no way for it.
     pub fn expect(&self, bulk: Bulk<'_>) -> Option<Moved> {
         self.home.as_ref().map(|home| home.expect(bulk))
+    }
+
+    /// Whether parts may be [posted](Self::post) that the peer has not asked for: it has been heard, and by this connection.
+    pub fn may_post(&self) -> bool {
+        self.in_place && self.away.is_some() && self.home.is_some()
+    }
+
+    /// What is left of a part that was [posted](Self::post) is read `there`.
+    pub fn relocate(&self, id: u32, there: UserSeg) {
+        self.away.iter().for_each(|away| away.relocate(id, there));
+    }
+
+    /// What is expected under this name has no place any more: what has not come of it is dropped.
+    pub fn disown(&self, id: u32) {
+        self.home.iter().for_each(|home| home.disown(id));
     }
 }

@@ -116,6 +116,13 @@ impl Expectations {
         room >= len
     }
 
+    /// There is no memory for it any more.
+    pub fn disown(&mut self, id: u32) {
+        if let Some(expected) = self.0.get_mut(&id) {
+            (expected.iov, expected.room) = (window(&[], 0, 0), 0);
+        }
+    }
+
     /// A part.
     pub fn get(&self, id: u32) -> Option<&Expected> {
         self.0.get(&id)

@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
+use crate::mem::user::UserSeg;
 use crate::peer::name::Name;
 use crate::sys::clock::Clock;
 use crate::sys::fork;
@@ -166,6 +167,14 @@ impl InPlace for Connection {
         if halves.outgoing.owes_much() {
             self.send(&mut halves, true);
         }
+    }
+
+    fn relocate(&self, id: u32, there: UserSeg) {
+        self.halves.lock().outgoing.relocate(id, there);
+    }
+
+    fn disown(&self, id: u32) {
+        self.halves.lock().incoming.disown(id);
     }
 
     fn expect(&self, bulk: Bulk<'_>) -> Moved {

@@ -26,7 +26,7 @@ impl Incoming {
         }
         let id = bulk.id;
         if !self.expected.insert(bulk) {
-            self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
+            self.open_sink();
         }
         self.resume()?;
         self.confirm(stream)?;
@@ -44,6 +44,17 @@ impl Incoming {
         }
         let done = self.done.iter().position(|other| *other == id).and_then(|at| self.done.remove(at));
         Ok(if done.is_some() { Moved::AtOnce } else { Moved::Later })
+    }
+
+    /// There is no place any more for what was expected: it is read to nowhere.
+    pub fn disown(&mut self, id: u32) {
+        self.expected.disown(id);
+        self.open_sink();
+    }
+
+    /// Where bytes go for which there is no place.
+    fn open_sink(&mut self) {
+        self.sink.get_or_insert_with(|| SharedMem::new(Heap::new(SINK)));
     }
 
     /// If it is all of this that waits for the engine, and is here: it need not be remembered that it is expected. (A message of up to [`AHEAD`] bytes that

@@ -165,6 +165,29 @@ impl Outgoing {
         self.payloads.push_back(Payload { name: Posted { id, is_piece }, iov, sent: 0, total: len, offset: skip as u64 });
     }
 
+    /// All of the memory of payload `id`, which is one piece, is `there` as well, and is read there from now on.
+    pub fn relocate(&mut self, id: u32, there: UserSeg) {
+        // Payloads stand in the batch in the order of the queue.
+        let mut parts = self.batch.iter_mut().filter_map(|part| if let Part::User(seg) = part { Some(seg) } else { None });
+        for (at, payload) in self.payloads.iter_mut().enumerate() {
+            let in_batch = self.in_batch.get(at).copied().unwrap_or(0);
+            let here = (payload.name == Posted { id, is_piece: false }).then_some(&mut payload.iov);
+            let mut seen = 0;
+            while seen < in_batch
+                && let Some(seg) = parts.next()
+            {
+                if here.is_some() {
+                    *seg = there.part(payload.sent + seen, seg.len());
+                }
+                seen += seg.len();
+            }
+            if let Some(iov) = here {
+                *iov = UserIov::from(&[there][..]);
+                return;
+            }
+        }
+    }
+
     /// Bytes of payload that have not left.
     pub fn posted(&self) -> usize {
         self.posted

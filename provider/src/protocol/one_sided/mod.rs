@@ -8,22 +8,29 @@
 //!   ATOMIC [key, addr | operands]    ─▶   check, execute                 ─▶ ANSWER [status | old values]
 //!   EVENT [data]                     ─▶   (a direct transfer is done; nothing is answered)
 //! ```
-//! * Records of one initiator are carried out in the order of its calls, which is what the orderings of atomics promise.
+//! * Between hosts the bytes of long puts and gets go past the ring (`parts.rs`).
+//! * Records of one initiator are carried out in the order of its calls, which is what the orderings promise (`FI_ORDER_RAW`, `WAR`, `WAW`). Bytes that are owed
+//!   for a get, and that a later operation is about to change, are copied before (`owed.rs`).
 //! * The target keeps nothing of an operation but the answers that it owes; an initiator has at most [`MAX_OPEN`] operations
 //!   unanswered, so their number is bounded.
 //! * The last record of a failed put is answered with the first failure; its event does not happen.
 //!
 //! States of an operation. Queued → open (its last record is in the ring) → answered.
 
+mod owed;
+mod parts;
+
 use super::bare;
 use crate::error::Error;
-use crate::mem::user::UserIov;
+use crate::mem::user::{UserIov, UserSeg, window};
 use crate::region::{Regions, execute};
 use crate::request::{Finished, Payload, SendReq, Task, Touched};
 use crate::transport::link::{Class, Corrupt, Draft, Link, NotSent};
 use crate::types::{Access, AtomicForm, RemoteSeg};
 use crate::wire::header::{Header, Kind, Place, flag};
 use crate::wire::order::{Ending, Order};
+use owed::{Debts, Owed};
+use parts::{Coming, Parts, part_of};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -51,7 +58,10 @@ struct Open {
     to: UserIov,
     /// First byte of each piece in `to`, and the total at the end.
     starts: SmallVec<[usize; 2]>,
+    /// Answers that are still to come.
     left: usize,
+    /// Parts that are on their way past the ring.
+    parts: usize,
     failed: Option<Error>,
 }
 
@@ -63,28 +73,14 @@ fn is_last(header: &Header) -> bool {
     header.flags & flag::LAST != 0
 }
 
-enum Owed {
-    /// Bytes of a region, as far as sent.
-    Bytes { key: u64, addr: u64, len: usize, sent: usize },
-    /// Old values.
-    Values(Vec<u8>),
-    /// Nothing but the outcome.
-    Outcome(Result<(), Error>),
-}
-
-struct Debt {
-    id: u32,
-    piece: u16,
-    what: Owed,
-}
-
 /// One-sided operations of one link, both directions.
 #[derive(Default)]
 pub struct OneSided {
     queue: VecDeque<Job>,
     open: FxHashMap<u32, Open>,
     next_id: u32,
-    debts: VecDeque<Debt>,
+    debts: Debts,
+    parts: Parts,
     /// The peer's put that failed, until its last record.
     failed_put: Option<(u32, Error)>,
 }
@@ -103,26 +99,36 @@ impl Job {
         Place { addr, id: self.id, extra }
     }
 
-    /// Sends the next record. Whether it was the last.
-    fn step(&mut self, link: &mut Link, fragment: usize) -> Result<bool, NotSent> {
+    /// Sends the next record. Whether it was the last, and how many parts it has set on their way.
+    fn step(&mut self, link: &mut Link, parts: &mut Parts, fragment: usize) -> Result<(bool, usize), NotSent> {
         let place = self.places.get(self.piece).copied().unwrap_or(RemoteSeg { addr: 0, len: 0, key: 0 });
         let last_piece = self.piece + 1 >= self.places.len();
         let last_piece_flag = if last_piece { flag::LAST } else { 0 };
         let left = place.len - self.sent;
         let at = self.place(place.addr.wrapping_add(self.sent as u64));
-        let mut moved = left;
+        let (mut moved, mut under_way) = (left, 0);
         match &self.task {
             Task::Put(payload, data) => {
-                moved = left.min(fragment).min(link.max_payload(Kind::Put));
+                let part = part_of(link, left, self.sent).filter(|_| matches!(payload, Payload::Lent(_)));
+                if part.is_none() && !parts.have_left() {
+                    return Err(NotSent::Full);
+                }
+                moved = part.unwrap_or(left.min(fragment).min(link.max_payload(Kind::Put)));
                 let last = last_piece && moved == left;
                 let flags = if last { flag::LAST } else { 0 } | if last && data.is_some() { flag::CQ_DATA } else { 0 };
                 let draft = Draft { flags, len: moved, ..record(Kind::Put, place.key, data.unwrap_or(0), at) };
                 let from = self.before + self.sent;
                 match payload {
-                    Payload::Lent(iov) => link.send(&Draft { iov, skip: from, ..draft }, Class::Fragment)?,
-                    Payload::Own(bytes) => link.send(&Draft { bytes: &bytes[from..from + moved], ..draft }, Class::Envelope)?,
-                };
+                    Payload::Lent(iov) if part.is_some() => {
+                        under_way = usize::from(!parts.put(link, self.id, &draft, (iov, from, moved))?);
+                    }
+                    Payload::Lent(iov) => drop(link.send(&Draft { iov, skip: from, ..draft }, Class::Fragment)?),
+                    Payload::Own(bytes) => {
+                        link.send(&Draft { bytes: &bytes[from..from + moved], ..draft }, Class::Envelope)?;
+                    }
+                }
             }
+            _ if !parts.have_left() => return Err(NotSent::Full),
             Task::Get(_) => {
                 let draft = record(Kind::Get, place.key, place.len as u64, at);
                 link.send(&Draft { flags: last_piece_flag, ..draft }, Class::Envelope)?;
@@ -139,16 +145,16 @@ impl Job {
                 // As what the target's engine does is told: once, of the region of the last piece.
                 let key = self.places.last().map_or(place.key, |last| last.key);
                 link.send(&Draft { flags, ..record(Kind::Event, key, data.unwrap_or(0), at) }, Class::Envelope)?;
-                return Ok(true);
+                return Ok((true, 0));
             }
         }
         self.sent += moved;
         if self.sent == place.len {
             self.before += place.len;
             (self.piece, self.sent) = (self.piece + 1, 0);
-            return Ok(last_piece);
+            return Ok((last_piece, under_way));
         }
-        Ok(false)
+        Ok((false, under_way))
     }
 }
 
@@ -156,7 +162,8 @@ impl OneSided {
     /// Whether [`push`](Self::push) would have something to do if there were room.
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.debts.is_empty() || !self.queue.is_empty()
+        let answers = !self.debts.is_empty() && self.parts.may_answer();
+        answers || !self.queue.is_empty() && !self.parts.are_full()
     }
 
     /// Whether operations of ours are not complete.
@@ -166,7 +173,7 @@ impl OneSided {
 
     /// Whether something of ours has not reached the peer.
     pub fn sending(&self) -> bool {
-        !self.queue.is_empty() || !self.debts.is_empty()
+        !self.queue.is_empty() || !self.debts.is_empty() || self.parts.are_leaving()
     }
 
     /// Whether the caller must wait before it starts another operation.
@@ -200,7 +207,7 @@ impl OneSided {
             Task::Event(..) => (UserIov::from(&[][..]), 0),
         };
         if left > 0 {
-            self.open.insert(id, Open { req, to, starts, left, failed: None });
+            self.open.insert(id, Open { req, to, starts, left, parts: 0, failed: None });
         }
         self.queue.push_back(Job { id, task, places: places.into(), piece: 0, sent: 0, before: 0 });
     }
@@ -209,11 +216,9 @@ impl OneSided {
     pub fn push(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<usize, Corrupt> {
         let mut records = 0;
         let stop = |e, records| if e == NotSent::Full { Ok(records) } else { Err(Corrupt) };
-        while let Some(debt) = self.debts.front_mut() {
-            match debt.pay(link, regions, fragment) {
-                Ok(true) => drop(self.debts.pop_front()),
-                Ok(false) => {}
-                Err(e) => return stop(e, records),
+        while let Some(paid) = self.debts.pay(link, regions, &mut self.parts, fragment) {
+            if let Err(e) = paid {
+                return stop(e, records);
             }
             records += 1;
         }
@@ -224,9 +229,16 @@ impl OneSided {
             if self.open.len().saturating_sub(waiting) > MAX_OPEN {
                 break;
             }
-            match job.step(link, fragment) {
-                Ok(true) => drop(self.queue.pop_front()),
-                Ok(false) => {}
+            let id = job.id;
+            match job.step(link, &mut self.parts, fragment) {
+                Ok((last, under_way)) => {
+                    if let Some(open) = self.open.get_mut(&id) {
+                        open.parts += under_way;
+                    }
+                    if last {
+                        self.queue.pop_front();
+                    }
+                }
                 Err(e) => return stop(e, records),
             }
             records += 1;
@@ -238,8 +250,33 @@ impl OneSided {
     pub fn on_put(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
         let place = Place::parse(link.body());
         self.may_owe()?;
-        let len = header.len as usize;
-        let wrote = regions.reach(header.tag, place.addr, len, Access::REMOTE_WRITE).and_then(|seg| {
+        let part = self.parts.announced(link, header)?;
+        self.parts.settle(place.id, regions);
+        let len = part.map_or(header.len as usize, |part| part.len as usize);
+        let reached = regions.reach(header.tag, place.addr, len, Access::REMOTE_WRITE);
+        if let Ok(seg) = reached {
+            self.keep(link, regions, seg);
+        }
+        let last = header.flags & flag::LAST != 0;
+        let data = (last && header.flags & flag::CQ_DATA != 0).then_some(header.data);
+        let touched = Touched { write: true, fetch: false, len: place.total(), key: header.tag, data };
+        let failed_before = self.failed_put.filter(|(id, _)| *id == place.id).map(|(_, why)| why);
+        if let Some(part) = part {
+            self.parts.begin(place.id, failed_before.or(reached.err()))?;
+            if last {
+                self.failed_put = None;
+                self.parts.closes(place.id, touched, None);
+            }
+            if regions.is_everything(header.tag) {
+                let held = self.parts.hold(link, part, (place.id, header.tag, place.addr))?;
+                return Ok(held.and_then(|mut held| self.part_ends(place.id, held.write(regions))));
+            }
+            let to = reached.as_ref().map_or(&[][..], std::slice::from_ref);
+            regions.lend(header.tag);
+            let there = self.parts.expect(link, part, to, Coming::Put(place.id, header.tag))?;
+            return Ok(if there { self.part_ends(place.id, Ok(())) } else { None });
+        }
+        let wrote = reached.and_then(|seg| {
             if regions.is_everything(header.tag) {
                 let mut bytes = Vec::new();
                 link.payload_append(header, &mut bytes);
@@ -248,22 +285,47 @@ impl OneSided {
             link.payload_to(header, &[seg], 0, len);
             Ok(())
         });
-        let failed_before = self.failed_put.filter(|(id, _)| *id == place.id).map(|(_, why)| why);
         let outcome = failed_before.map_or(wrote, Err);
-        if header.flags & flag::LAST == 0 {
+        if !last {
             self.failed_put = outcome.err().map(|why| (place.id, why));
             return Ok(None);
         }
         self.failed_put = None;
-        self.debts.push_back(Debt { id: place.id, piece: 0, what: Owed::Outcome(outcome) });
-        let data = (header.flags & flag::CQ_DATA != 0).then_some(header.data);
-        Ok(outcome.ok().map(|()| Touched { write: true, fetch: false, len: place.total(), key: header.tag, data }))
+        if self.parts.closes(place.id, touched, outcome.err()) {
+            return Ok(self.put_ends(place.id));
+        }
+        self.debts.owe(place.id, 0, Owed::Outcome(outcome));
+        Ok(outcome.ok().map(|()| touched))
+    }
+
+    /// This memory is about to be written by the peer: what it has asked for before, and is still to get, is as it was then. Each byte is copied once, so all copies are at most
+    /// what it writes, but for parts, of which few are leaving.
+    #[inline]
+    fn keep(&mut self, link: &Link, regions: &Regions, written: UserSeg) {
+        self.debts.keep(regions, written);
+        if self.parts.are_leaving() {
+            self.parts.keep(link, |_, seg| seg.touches(&written));
+        }
+    }
+
+    /// A part of a peer's put has come, and is where it belongs, or why not.
+    fn part_ends(&mut self, id: u32, outcome: Result<(), Error>) -> Served {
+        self.parts.ends_one(id, outcome);
+        self.put_ends(id)
+    }
+
+    /// Answers a put of parts if it is over.
+    fn put_ends(&mut self, id: u32) -> Served {
+        let (touched, outcome) = self.parts.outcome(id)?;
+        self.debts.owe(id, 0, Owed::Outcome(outcome));
+        outcome.ok().map(|()| touched)
     }
 
     /// Target: a GET is at the head of the ring.
     pub fn on_get(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
         let place = Place::parse(link.body());
         self.may_owe()?;
+        self.parts.settle(place.id, regions);
         let key = header.tag;
         let reached = usize::try_from(header.data)
             .map_err(|_| Error::OutOfBounds)
@@ -275,7 +337,7 @@ impl OneSided {
             ),
             Err(why) => (Owed::Outcome(Err(why)), None),
         };
-        self.debts.push_back(Debt { id: place.id, piece: place.extra[0], what });
+        self.debts.owe(place.id, place.extra[0], what);
         Ok(served)
     }
 
@@ -292,8 +354,12 @@ impl OneSided {
             return Err(Corrupt);
         }
         let (operands, comparands) = given.split_at(operands);
+        self.parts.settle(place.id, regions);
         let key = header.tag;
         let done = regions.reach(key, place.addr, bytes, order.access()).and_then(|seg| {
+            if order.has_operands() {
+                self.keep(link, regions, seg);
+            }
             let old = regions.read_out(key, seg)?;
             let mut new = old.clone();
             execute::execute(order.op, order.kind, &mut new, operands, comparands);
@@ -308,7 +374,7 @@ impl OneSided {
             Ok(old) if order.form != AtomicForm::Base => Owed::Values(old),
             other => Owed::Outcome(other.map(drop)),
         };
-        self.debts.push_back(Debt { id: place.id, piece: place.extra[0], what });
+        self.debts.owe(place.id, place.extra[0], what);
         Ok(served)
     }
 
@@ -323,6 +389,7 @@ impl OneSided {
     /// Initiator: an ANSWER is at the head of the ring.
     pub fn on_answer(&mut self, link: &Link, header: &Header) -> Result<Option<Finished>, Corrupt> {
         let Ending { id, piece, outcome } = Ending::parse(header.tag).ok_or(Corrupt)?;
+        let part = self.parts.announced(link, header)?;
         let (piece, open) = (usize::from(piece), self.open.get_mut(&id).ok_or(Corrupt)?);
         if let Err(why) = outcome {
             open.failed.get_or_insert(why);
@@ -331,23 +398,59 @@ impl OneSided {
             let (Some(&start), Some(&end)) = (open.starts.get(piece), open.starts.get(piece + 1)) else { return Err(Corrupt) };
             let offset = usize::try_from(header.data).map_err(|_| Corrupt)?;
             let room = (end - start).checked_sub(offset).ok_or(Corrupt)?;
-            if header.len as usize > room {
+            let len = part.map_or(header.len as usize, |part| part.len as usize);
+            if len > room {
                 return Err(Corrupt);
             }
-            link.payload_to(header, &open.to, start + offset, room);
+            match part {
+                Some(part) => {
+                    let to = window(&open.to, start + offset, len);
+                    open.parts += usize::from(!self.parts.expect(link, part, &to, Coming::Answer(id))?);
+                }
+                None => drop(link.payload_to(header, &open.to, start + offset, room)),
+            }
         }
         if header.flags & flag::LAST == 0 {
             return Ok(None);
         }
-        open.left -= 1;
-        if open.left > 0 {
-            return Ok(None);
-        }
+        open.left = open.left.checked_sub(1).ok_or(Corrupt)?;
         // Numbers follow each other: what is not all in the ring yet cannot have been carried out, and its buffer is still needed.
-        if self.queue.front().is_some_and(|job| id.wrapping_sub(job.id) < 1 << 31) {
+        if open.left == 0 && self.queue.front().is_some_and(|job| id.wrapping_sub(job.id) < 1 << 31) {
             return Err(Corrupt);
         }
-        Ok(self.open.remove(&id).map(|o| Finished { req: o.req, failed: o.failed }))
+        Ok(self.end_if_whole(id))
+    }
+
+    /// An operation of ours is over once it was answered and nothing of it is on its way.
+    fn end_if_whole(&mut self, id: u32) -> Option<Finished> {
+        self.open.get(&id).filter(|open| open.left == 0 && open.parts == 0)?;
+        self.open.remove(&id).map(|open| Finished { req: open.req, failed: open.failed })
+    }
+
+    fn part_of_ours_ends(&mut self, id: u32) -> Option<Finished> {
+        self.open.get_mut(&id)?.parts -= 1;
+        self.end_if_whole(id)
+    }
+
+    /// A part has left that was posted.
+    pub fn left(&mut self, name: u32) -> Option<Finished> {
+        let id = self.parts.left(name)?;
+        self.part_of_ours_ends(id)
+    }
+
+    /// A part has come that was expected: what that means for our memory, or for an operation of ours.
+    pub fn landed(&mut self, name: u32, regions: &Regions) -> (Served, Option<Finished>) {
+        match self.parts.came(name) {
+            Some(Coming::Put(id, _)) => (self.part_ends(id, Ok(())), None),
+            Some(Coming::Anywhere(mut held)) => (self.part_ends(held.op, held.write(regions)), None),
+            Some(Coming::Answer(id)) => (None, self.part_of_ours_ends(id)),
+            None => (None, None),
+        }
+    }
+
+    /// A region is closed: nothing lands there any more, which is answered so, and nothing leaves out of it.
+    pub fn withdraw(&mut self, link: &Link, key: u64) {
+        self.parts.withdraw(link, key);
     }
 
     /// A peer of ours does not have more operations open than this.
@@ -359,52 +462,10 @@ impl OneSided {
     pub fn abort(&mut self) -> Vec<SendReq> {
         self.queue.clear();
         self.debts.clear();
+        self.parts.abort();
         let mut open: Vec<(u32, Open)> = self.open.drain().collect();
         open.sort_by_key(|(id, _)| *id);
         open.into_iter().map(|(_, o)| o.req).collect()
-    }
-}
-
-impl Debt {
-    /// Sends the next record of an answer. Whether it was the last.
-    fn pay(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<bool, NotSent> {
-        let (id, piece) = (self.id, self.piece);
-        let answer = |flags, outcome, data| Draft { flags, ..bare(Kind::Answer, Ending { id, piece, outcome }.emit(), data) };
-        match &mut self.what {
-            Owed::Outcome(outcome) => {
-                link.send(&answer(flag::LAST, *outcome, 0), Class::Control)?;
-                Ok(true)
-            }
-            Owed::Values(values) => {
-                let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, Ok(()), 0) };
-                link.send(&draft, Class::Envelope)?;
-                Ok(true)
-            }
-            Owed::Bytes { key, addr, len, sent } => {
-                let n = (*len - *sent).min(fragment).min(link.max_payload(Kind::Answer));
-                let last = *sent + n == *len;
-                let flags = if last { flag::LAST } else { 0 };
-                // Looked up again for each fragment: the region may be closed meanwhile.
-                let seg = regions.reach(*key, addr.wrapping_add(*sent as u64), n, Access::REMOTE_READ);
-                let draft = answer(flags, Ok(()), *sent as u64);
-                let sent_now = match seg {
-                    Ok(seg) if !regions.is_everything(*key) => {
-                        link.send(&Draft { len: n, iov: &[seg], ..draft }, Class::Fragment).map(|_| Ok(()))
-                    }
-                    Ok(seg) => match regions.read_out(*key, seg) {
-                        Ok(bytes) => link.send(&Draft { len: n, bytes: &bytes, ..draft }, Class::Fragment).map(|_| Ok(())),
-                        Err(why) => Ok(Err(why)),
-                    },
-                    Err(why) => Ok(Err(why)),
-                }?;
-                if let Err(why) = sent_now {
-                    self.what = Owed::Outcome(Err(why));
-                    return Ok(false);
-                }
-                *sent += n;
-                Ok(last)
-            }
-        }
     }
 }
 
