@@ -358,7 +358,10 @@ pub trait InPlace: Send + Sync {
     /// A part will come. Said before the peer is asked for it.
     fn expect(&self, bulk: Bulk<'_>) -> Moved;
 
-    /// What was posted of a part in one piece of memory is there as well, all of it, and that piece is not read any more once this returns.
+    /// Sends a part, one piece of memory, of which nothing is lent to the kernel or the peer: what it has not taken may be [elsewhere](Self::relocate) by then.
+    fn post_fickle(&self, bulk: Bulk<'_>) -> Moved;
+
+    /// All of a part that was [posted](Self::post_fickle) is there as well, and where it was is not read any more once this returns.
     fn relocate(&self, id: u32, there: UserSeg);
 
     /// The memory for a part that is expected is not to be written any more once this returns: what has not come of it is dropped. It still

@@ -1,8 +1,8 @@
 //! Operations that follow each other without anybody's waiting: what a domain says of their order (`FI_ORDER_WAR`, `RAW`, `WAW`, of any length).
 
-use super::{all_rights, both_ways, pair, region, rma};
+use super::{all_rights, both_ways, one, pair, region, rma};
 use crate::common::{Deadline, pattern, seg, watchdog};
-use rustmx::RemoteSeg;
+use rustmx::{Error, RemoteSeg};
 
 const LEN: usize = 3_000_000;
 
@@ -40,6 +40,68 @@ fn each_sees_what_came_before_it() {
             assert!(first == pattern(len, 1), "{len} bytes, the kernel {cma}: a read sees what was written after it");
             assert!(second == pattern(len, 2), "{len} bytes, the kernel {cma}: between two writes");
             assert!(third == end && theirs == end, "{len} bytes, the kernel {cma}: after all");
+        }
+    }
+}
+
+/// However far it got: nothing lands in a region once it is closed, and nothing is read there. The initiator hears of it, and its next operations are done.
+#[test]
+fn regions_that_are_closed_amid() {
+    let _dog = watchdog("closed amid", 120);
+    const FULL: usize = 16_000_000;
+    for write in [true, false] {
+        let (mut amid, mut turns) = (0, 0);
+        while turns < 12 || amid < 2 {
+            assert!(turns < 1000, "it is always all or nothing, write {write}");
+            let (mut a, mut b, to) = pair(false);
+            let (mut theirs, mut other) = (pattern(FULL, 1), pattern(5000, 2));
+            b.domain.mr_register(Some(7), region(&mut theirs, all_rights())).expect("registered");
+            b.domain.mr_register(Some(8), region(&mut other, all_rights())).expect("registered");
+            let mut ours = if write { pattern(FULL, 3) } else { vec![0; FULL] };
+            let (iov, places) = ([seg(&mut ours)], [RemoteSeg { addr: 0, len: FULL, key: 7 }]);
+            let mut before = vec![0; 5000];
+            let (small, there) = ([seg(&mut before)], [RemoteSeg { addr: 0, len: 5000, key: 8 }]);
+            // They have met.
+            a.domain.rma(a.ep, &rma(to, false, &small, &there, 0)).expect("started");
+            one(&mut a, &mut b).expect("read");
+            a.domain.rma(a.ep, &rma(to, write, &iov, &places, 1)).expect("started");
+            a.domain.rma(a.ep, &rma(to, false, &small, &there, 2)).expect("started");
+            let mut ended = Vec::new();
+            for _ in 0..turns {
+                b.domain.progress();
+                ended.extend(a.poll());
+            }
+            b.domain.mr_close(7).expect("closed");
+            let kept = theirs.clone();
+            if !write {
+                theirs.fill(0xee);
+            }
+            let until = Deadline::new(20);
+            while ended.len() < 2 {
+                b.domain.progress();
+                ended.extend(a.poll());
+                until.check(|| format!("{ended:?}"));
+            }
+            for _ in 0..20 {
+                b.domain.progress();
+            }
+            // Completions come in any order.
+            ended.sort_by_key(|end| end.as_ref().map_or_else(|failed| failed.c.ctx.0, |done| done.ctx.0));
+            let (first, second) = (&ended[0], &ended[1]);
+            assert!(second.as_ref().is_ok_and(|done| done.ctx.0 == 2) && before == other, "{second:?}");
+            match first {
+                Ok(done) => {
+                    assert!(done.ctx.0 == 1 && (if write { &kept } else { &ours }) == &pattern(FULL, if write { 3 } else { 1 }))
+                }
+                Err(failed) => assert_eq!((failed.c.ctx.0, failed.error), (1, Error::NoKey)),
+            }
+            // What has not come is whatever it is; but it is nothing that was there after the end.
+            assert!(!write || theirs == kept, "after {turns} turns something lands in a region that is closed");
+            let late = ours.chunks_exact(64).filter(|piece| **piece == [0xee; 64]).count();
+            assert!(write || late == 0, "after {turns} turns {late} pieces are read of a region that is closed");
+            let (moved, initial) = if write { (&theirs, pattern(FULL, 1)) } else { (&ours, vec![0; FULL]) };
+            amid += usize::from(first.is_err() && *moved != initial);
+            turns += 1;
         }
     }
 }

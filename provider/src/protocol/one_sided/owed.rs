@@ -130,6 +130,8 @@ impl Debt {
                 link.send(&answer(flag::LAST, *outcome, 0), Class::Control)?;
                 return Ok(true);
             }
+            // Values would overtake what was asked for before and is leaving, and perhaps not read yet.
+            Owed::Values(_) if !parts.have_been_read() => return Err(NotSent::Full),
             Owed::Values(values) => {
                 let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, Ok(()), 0) };
                 link.send(&draft, Class::Envelope)?;
@@ -138,7 +140,8 @@ impl Debt {
             Owed::Bytes { key, addr, len, sent } => (*key, *addr, *len, *sent),
         };
         let part = part_of(link, len - sent, sent);
-        if part.is_some() && !parts.may_answer() {
+        let waits = if part.is_some() { !parts.may_answer() } else { !parts.have_been_read() };
+        if waits {
             return Err(NotSent::Full);
         }
         let most = part.unwrap_or((len - sent).min(fragment).min(link.max_payload(Kind::Answer)));

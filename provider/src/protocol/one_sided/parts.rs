@@ -117,7 +117,7 @@ impl Parts {
             return Err(NotSent::Full);
         }
         let (iov, skip, len) = bytes;
-        let (name, moved) = self.send(link, draft, &window(iov, skip, len), len)?;
+        let (name, moved) = self.send(link, draft, &window(iov, skip, len), len, Link::post)?;
         if moved == Moved::Later {
             self.leaving.insert(name, Leaving::Put(op));
             self.puts += 1;
@@ -130,9 +130,14 @@ impl Parts {
         self.leaving.len() - self.puts < LEAVING
     }
 
+    /// Whether no answer is leaving.
+    pub fn have_been_read(&self) -> bool {
+        self.leaving.len() == self.puts
+    }
+
     /// Sends a part of an answer, out of a region.
     pub fn answer(&mut self, link: &mut Link, draft: &Draft<'_>, (key, seg): (u64, UserSeg)) -> Result<(), NotSent> {
-        let (name, moved) = self.send(link, draft, &[seg], seg.len())?;
+        let (name, moved) = self.send(link, draft, &[seg], seg.len(), Link::post_fickle)?;
         if moved == Moved::Later {
             self.leaving.insert(name, Leaving::Answer(key, seg));
         }
@@ -159,14 +164,21 @@ impl Parts {
         // SAFETY: on the heap wherever the vector goes; it stays in `leaving`, where nobody looks at it, until the part has left or the peer's lines are forgotten, which
         // read nothing after that (`abort`; `endpoint/depart.rs`).
         let iov = [unsafe { sending_place(&bytes) }];
-        let (name, moved) = self.send(link, draft, &iov, bytes.len())?;
+        let (name, moved) = self.send(link, draft, &iov, bytes.len(), Link::post)?;
         if moved == Moved::Later {
             self.leaving.insert(name, Leaving::Copied(bytes));
         }
         Ok(())
     }
 
-    fn send(&mut self, link: &mut Link, draft: &Draft<'_>, iov: &[UserSeg], len: usize) -> Result<(u32, Moved), NotSent> {
+    fn send(
+        &mut self,
+        link: &mut Link,
+        draft: &Draft<'_>,
+        iov: &[UserSeg],
+        len: usize,
+        post: fn(&Link, Bulk<'_>) -> Option<Moved>,
+    ) -> Result<(u32, Moved), NotSent> {
         let name = Part::NAMES | self.last_name.wrapping_add(1);
         let part = Part { name, len: len as u32 }.emit();
         // The part follows at once.
@@ -179,7 +191,7 @@ impl Parts {
         sent?;
         self.last_name = name;
         // There is a way: `part_of` has looked.
-        let moved = link.post(Bulk { id: name, iov, skip: 0, len, promised: len }).ok_or(NotSent::Corrupt)?;
+        let moved = post(link, Bulk { id: name, iov, skip: 0, len, promised: len }).ok_or(NotSent::Corrupt)?;
         Ok((name, moved))
     }
 

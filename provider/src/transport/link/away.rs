@@ -50,7 +50,12 @@ impl Link {
         self.in_place && self.away.is_some() && self.home.is_some()
     }
 
-    /// What is left of a part that was [posted](Self::post) is read `there`.
+    /// The same of a part, one piece of memory, that may have to be [elsewhere](Self::relocate) before it has left.
+    pub fn post_fickle(&self, bulk: Bulk<'_>) -> Option<Moved> {
+        self.away.as_ref().map(|away| away.post_fickle(bulk))
+    }
+
+    /// What is left of a part that was [posted](Self::post_fickle) is read `there`.
     pub fn relocate(&self, id: u32, there: UserSeg) {
         self.away.iter().for_each(|away| away.relocate(id, there));
     }

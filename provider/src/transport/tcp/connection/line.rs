@@ -1,6 +1,6 @@
 //! A connection as the endpoint knows it: a [`Line`], which carries records, and payload in place.
 
-use super::Connection;
+use super::{Connection, Halves};
 use crate::error::Error;
 use crate::mem::shared::SharedMem;
 use crate::mem::user::UserSeg;
@@ -140,6 +140,21 @@ impl Drop for Connection {
     }
 }
 
+impl Connection {
+    /// Whether all of what was just posted has left.
+    fn has_moved(&self, halves: &mut Halves, id: u32) -> Moved {
+        let moved = if halves.outgoing.done.back() == Some(&id) { Moved::AtOnce } else { Moved::Later };
+        if moved == Moved::AtOnce {
+            halves.outgoing.done.pop_back();
+        }
+        if !halves.outgoing.done.is_empty() {
+            // The endpoint hears of others in its next turn.
+            self.come_back(halves);
+        }
+        moved
+    }
+}
+
 impl InPlace for Connection {
     fn post(&self, bulk: Bulk<'_>) -> Moved {
         let mut halves = self.halves.lock();
@@ -151,15 +166,18 @@ impl InPlace for Connection {
             halves.outgoing.post(bulk, false);
             self.send_in_time(&mut halves, false);
         }
-        let moved = if halves.outgoing.done.back() == Some(&id) { Moved::AtOnce } else { Moved::Later };
-        if moved == Moved::AtOnce {
-            halves.outgoing.done.pop_back();
+        self.has_moved(&mut halves, id)
+    }
+
+    fn post_fickle(&self, bulk: Bulk<'_>) -> Moved {
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return Moved::Later;
         }
-        if !halves.outgoing.done.is_empty() {
-            // The endpoint hears of others in its next turn.
-            self.come_back(&mut halves);
-        }
-        moved
+        let id = bulk.id;
+        halves.outgoing.post_fickle(bulk);
+        self.send_in_time(&mut halves, false);
+        self.has_moved(&mut halves, id)
     }
 
     fn tell_of_room(&self) {

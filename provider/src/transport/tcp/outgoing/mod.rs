@@ -68,6 +68,8 @@ struct Payload {
     sent: usize,
     total: usize,
     offset: u64,
+    /// It may have to be elsewhere soon: nothing of it is lent.
+    fickle: bool,
 }
 
 /// How far a lane is from its end.
@@ -162,7 +164,14 @@ impl Outgoing {
         let Bulk { id, iov, skip, len, .. } = bulk;
         self.posted += len;
         let iov = window(iov, skip, len);
-        self.payloads.push_back(Payload { name: Posted { id, is_piece }, iov, sent: 0, total: len, offset: skip as u64 });
+        let name = Posted { id, is_piece };
+        self.payloads.push_back(Payload { name, iov, sent: 0, total: len, offset: skip as u64, fickle: false });
+    }
+
+    /// The same for one of one piece, of which nothing is lent: it may be [relocated](Self::relocate).
+    pub fn post_fickle(&mut self, bulk: Bulk<'_>) {
+        self.post(bulk, false);
+        self.payloads.iter_mut().next_back().into_iter().for_each(|payload| payload.fickle = true);
     }
 
     /// All of the memory of payload `id`, which is one piece, is `there` as well, and is read there from now on.
@@ -543,7 +552,7 @@ impl Outgoing {
             behind -= 1;
             let len = (payload.total - payload.sent).min(PAYLOAD_MAX);
             let asked = self.alone.take();
-            let alone = asked.unwrap_or_else(|| self.zerocopy.considers(len, behind > 0 || bytes > 0));
+            let alone = asked.unwrap_or_else(|| !payload.fickle && self.zerocopy.considers(len, behind > 0 || bytes > 0));
             if bytes > 0 && (alone || bytes + len > BATCH || self.batch.len() + payload.iov.len() >= MAX_PIECES) {
                 self.alone = Some(alone);
                 break;
