@@ -9,9 +9,10 @@ use super::model::{Model, Mover, Operation, PeerClass};
 use super::network::{LinkCosts, RowCost};
 use crate::config::Config;
 use crate::config::processor::Processor;
-use crate::protocol::one_sided::MAX_PLACES;
+use crate::protocol::one_sided::{MAX_PLACES, SHORT};
 use crate::types::MAX_MSG;
 use crate::wire::order;
+use smallvec::SmallVec;
 
 /// One row: operations of `from` to `up_to` bytes are carried out by `mover`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +27,12 @@ pub struct Deed {
     pub mover: Mover,
     /// Who says so.
     pub origin: Origin,
+    /// The bytes go past the ring, between hosts.
+    pub in_place: bool,
 }
 
 /// Most rows of a table (a power of two, since an operation's row is taken modulo it).
-pub const MOST_DEEDS: usize = 4;
+pub const MOST_DEEDS: usize = 8;
 
 /// Bytes of the longest atomic operation.
 const ATOMIC_MOST: usize = order::MAX_BYTES * MAX_PLACES;
@@ -37,7 +40,7 @@ const ATOMIC_MOST: usize = order::MAX_BYTES * MAX_PLACES;
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deeds {
-    rows: [Deed; 3],
+    rows: SmallVec<[Deed; 5]>,
 }
 
 /// What the table says of one operation.
@@ -56,7 +59,14 @@ impl Deeds {
         let mover = if by_kernel { Mover::Direct } else { Mover::Target };
         let said = peers == PeerClass::SameHost && config.says("cma");
         let origin = if said { Origin::Set } else { Origin::Shipped };
-        let moved = |operation| Deed { operation, from: 0, up_to: MAX_MSG, mover, origin };
+        let rows_of = |operation| {
+            let all = Deed { operation, from: 0, up_to: MAX_MSG, mover, origin, in_place: false };
+            let long = Deed { from: SHORT + 1, in_place: true, ..all };
+            match peers {
+                PeerClass::SameHost => SmallVec::from_slice(&[all]),
+                PeerClass::Network => SmallVec::<[Deed; 2]>::from_slice(&[Deed { up_to: SHORT, ..all }, long]),
+            }
+        };
         let atomic = Deed {
             operation: Operation::Atomic,
             from: 0,
@@ -64,8 +74,10 @@ impl Deeds {
             // There is one executor for each region, its owner's engine: the target's own operations are atomic with others', too.
             mover: Mover::Target,
             origin: Origin::Shipped,
+            in_place: false,
         };
-        Deeds { rows: [moved(Operation::Read), moved(Operation::Write), atomic] }
+        let moved = [Operation::Read, Operation::Write].into_iter().flat_map(rows_of);
+        Deeds { rows: moved.chain([atomic]).collect() }
     }
 
     /// Who carries out an operation on `len` bytes, which are as many as the operation may have.
@@ -91,6 +103,9 @@ impl Deed {
             }
             (Mover::Target, Operation::Atomic) => {
                 "the target's engine does it when it makes progress, so that each region has one executor"
+            }
+            (Mover::Target, _) if self.in_place => {
+                "the target's engine does it when it makes progress; the bytes go from memory to memory, past the ring"
             }
             (Mover::Target, _) => {
                 "the target's engine does it when it makes progress; the bytes go through the ring, in fragments"
@@ -137,10 +152,13 @@ impl RowCost {
         }
         let line = match peers {
             PeerClass::SameHost => shipped(row, processor),
-            // There and back, with the bytes in records one way.
+            // There and back, with the bytes one way.
             PeerClass::Network => {
-                let LinkCosts { message, record_byte, .. } = LinkCosts::SHIPPED;
-                Line { start: 2.0 * message, byte: record_byte }
+                let LinkCosts { message, record_byte, in_place, place_byte } = LinkCosts::SHIPPED;
+                match row.in_place {
+                    true => Line { start: 2.0 * message + in_place, byte: place_byte },
+                    false => Line { start: 2.0 * message, byte: record_byte },
+                }
             }
         };
         let at = |size: usize| (size, line.start + size as f64 * line.byte);

@@ -1,7 +1,7 @@
 //! Operations that follow each other without anybody's waiting: what a domain says of their order (`FI_ORDER_WAR`, `RAW`, `WAW`, of any length).
 
 use super::{all_rights, both_ways, one, pair, region, rma};
-use crate::common::{Deadline, pattern, seg, watchdog};
+use crate::common::{Deadline, all_ok, pattern, seg, watchdog};
 use rustmx::{Error, RemoteSeg};
 
 const LEN: usize = 3_000_000;
@@ -11,7 +11,8 @@ const LEN: usize = 3_000_000;
 fn each_sees_what_came_before_it() {
     let _dog = watchdog("orders", 60);
     for cma in both_ways() {
-        for len in [100, 5_000, 70_000, LEN] {
+        // The target goes on between the calls, while nobody takes its answers, or it does not.
+        for (len, turns) in [100, 5_000, 70_000, LEN].into_iter().flat_map(|len| [0, 1, 3, 10].map(|turns| (len, turns))) {
             let (mut a, mut b, to) = pair(cma);
             let mut theirs = pattern(len, 1);
             b.domain.mr_register(Some(7), region(&mut theirs, all_rights())).expect("registered");
@@ -28,6 +29,7 @@ fn each_sees_what_came_before_it() {
             for (ctx, (write, memory, at)) in calls.into_iter().enumerate() {
                 let (memory, places) = ([memory], place(at, memory.len()));
                 a.domain.rma(a.ep, &rma(to, write, &memory, &places, ctx)).expect("started");
+                (0..turns).for_each(|_| b.domain.progress());
             }
             let (until, mut done) = (Deadline::new(20), 0);
             while done < calls.len() {
@@ -41,6 +43,37 @@ fn each_sees_what_came_before_it() {
             assert!(second == pattern(len, 2), "{len} bytes, the kernel {cma}: between two writes");
             assert!(third == end && theirs == end, "{len} bytes, the kernel {cma}: after all");
         }
+    }
+}
+
+/// What is read later is not older than what was read before (`FI_ORDER_RAR`), though it is little and the other much, and the target changes all of it meanwhile.
+#[test]
+fn little_that_is_read_behind_much_is_not_older() {
+    let _dog = watchdog("little behind much", 60);
+    // More than sockets hold, and not so much more that the target would not come to the second.
+    for (len, turns) in (3..11).flat_map(|million| [1, 3, 50].map(|turns| (million * 1_000_000, turns))) {
+        let (mut a, mut b, to) = pair(false);
+        let mut theirs = vec![1; len];
+        b.domain.mr_register(Some(7), region(&mut theirs, all_rights())).expect("registered");
+        let (mut much, mut little) = (vec![0; len], vec![0; 8]);
+        for (ctx, (memory, at)) in
+            [(seg(&mut little), 0), (seg(&mut much), 0), (seg(&mut little), len - 8)].into_iter().enumerate()
+        {
+            let (memory, places) = ([memory], [RemoteSeg { addr: at as u64, len: memory.len(), key: 7 }]);
+            a.domain.rma(a.ep, &rma(to, false, &memory, &places, ctx)).expect("started");
+            if ctx == 0 {
+                one(&mut a, &mut b).expect("they have met");
+            }
+        }
+        (0..turns).for_each(|_| b.domain.progress());
+        theirs.fill(2);
+        let (until, mut done) = (Deadline::new(20), 0);
+        while done < 2 {
+            done += all_ok(&a.poll());
+            b.domain.progress();
+            until.check(|| format!("{done} operations ended"));
+        }
+        assert!(little == [2; 8] || much.iter().all(|byte| *byte == 1), "{len} bytes, after {turns} turns: {little:?}");
     }
 }
 

@@ -30,6 +30,7 @@ use crate::types::{Access, AtomicForm, RemoteSeg};
 use crate::wire::header::{Header, Kind, Place, flag};
 use crate::wire::order::{Ending, Order};
 use owed::{Debts, Owed};
+pub use parts::SHORT;
 use parts::{Coming, Parts, part_of};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -24,8 +24,8 @@ use crate::types::Access;
 use crate::wire::header::{Header, Part, flag};
 use rustc_hash::FxHashMap;
 
-/// Bytes up to which a record does it. (What of a longer operation is left behind a part, is a part.)
-const SHORT: usize = 8 << 10;
+/// Bytes up to which records do it. (What of a longer operation is left behind a part, is a part.)
+pub const SHORT: usize = 8 << 10;
 /// Parts of puts, and of answers, that have not left: what comes behind them waits for no more than that.
 const LEAVING: usize = 4;
 /// Parts that have not come, of which we know. An honest peer has as many under way as may be leaving, and some of which we have not heard yet that they are there.
