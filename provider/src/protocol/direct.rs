@@ -10,7 +10,7 @@
 //! the registration outlived them; *before* those of a write. Between that look and the last byte of a write the
 //! target may close the region; an application that does so has a race of its own.
 //!
-//! The kernel may forbid it (ptrace scope, seccomp, user namespaces), at any time: then `one_sided.rs` carries the operation.
+//! The kernel may forbid it (ptrace scope, seccomp, user namespaces), at any time: then `one_sided/` carries the operation.
 
 use super::Target;
 use crate::error::Error;

@@ -68,10 +68,11 @@ impl Regions {
     }
 
     /// Withdraws a region: no peer reaches it afterwards, except by a direct transfer that is under way. Returns whether it was
-    /// [lent](Self::lend).
+    /// [lent](Self::lend): then it is the caller who sees to it that what is under way by that ends.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none.
+    #[must_use = "something may still be written or read there"]
     pub fn close(&mut self, key: u64) -> Result<bool> {
         let closed = self.by_key.remove(&key).ok_or(Error::Invalid)?;
         self.counters.remove(&key);

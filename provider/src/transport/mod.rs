@@ -352,11 +352,14 @@ pub enum Moved {
 /// Moves parts of messages without a stop in a ring. If it is not done at once the memory must stay until [`Reply::Left`] or [`Reply::Landed`] names
 /// the message, or the line is [forgotten](Line::forget).
 pub trait InPlace: Send + Sync {
-    /// Sends a part that the peer expects.
+    /// Sends a part that the peer expects, or will as soon as it reads the record before it.
     fn post(&self, bulk: Bulk<'_>) -> Moved;
 
-    /// A part will come. Said before the peer is asked for it.
+    /// A part will come. Said before the peer is asked for it, if it is.
     fn expect(&self, bulk: Bulk<'_>) -> Moved;
+
+    /// The same of a part whose place others look at: nothing is written there but the part, not even for a moment, by a guess.
+    fn expect_exactly(&self, bulk: Bulk<'_>) -> Moved;
 
     /// Sends a part, one piece of memory, of which nothing is lent to the kernel or the peer: what it has not taken may be [elsewhere](Self::relocate) by then.
     fn post_fickle(&self, bulk: Bulk<'_>) -> Moved;

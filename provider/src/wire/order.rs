@@ -102,6 +102,7 @@ fn status_of(outcome: Result<(), Error>) -> u64 {
         Err(Error::NoRight) => 2,
         Err(Error::OutOfBounds) => 3,
         Err(Error::Unmapped) => 4,
+        Err(Error::NoResources) => 6,
         Err(_) => 5,
     }
 }
@@ -115,6 +116,7 @@ fn outcome_of(status: u64) -> Option<Option<Error>> {
         3 => Some(Error::OutOfBounds),
         4 => Some(Error::Unmapped),
         5 => Some(Error::Unsupported),
+        6 => Some(Error::NoResources),
         _ => return None,
     })
 }

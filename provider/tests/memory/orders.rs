@@ -2,48 +2,92 @@
 
 use super::{all_rights, both_ways, one, pair, region, rma};
 use crate::common::{Deadline, all_ok, pattern, seg, watchdog};
-use rustmx::{Error, RemoteSeg};
+use rustmx::{Error, Region, RemoteSeg, UserSeg};
 
 const LEN: usize = 3_000_000;
 
-/// A read, a write over all of what is read, another read, a write over the middle, a read: each sees what its place in the row says.
+/// A read, two writes over all of what is read, another read, a write over the middle, a read: each sees what its place in the row says. In a region of that memory,
+/// and in one of all memory.
 #[test]
 fn each_sees_what_came_before_it() {
     let _dog = watchdog("orders", 60);
     for cma in both_ways() {
         // The target goes on between the calls, while nobody takes its answers, or it does not.
         for (len, turns) in [100, 5_000, 70_000, LEN].into_iter().flat_map(|len| [0, 1, 3, 10].map(|turns| (len, turns))) {
-            let (mut a, mut b, to) = pair(cma);
-            let mut theirs = pattern(len, 1);
-            b.domain.mr_register(Some(7), region(&mut theirs, all_rights())).expect("registered");
-            let (mut first, mut second, mut third) = (vec![0; len], vec![0; len], vec![0; len]);
-            let (mut all, mut middle) = (pattern(len, 2), pattern(len / 3, 3));
-            let place = |addr: usize, len: usize| [RemoteSeg { addr: addr as u64, len, key: 7 }];
-            let calls = [
-                (false, seg(&mut first), 0),
-                (true, seg(&mut all), 0),
-                (false, seg(&mut second), 0),
-                (true, seg(&mut middle), len / 3),
-                (false, seg(&mut third), 0),
-            ];
-            for (ctx, (write, memory, at)) in calls.into_iter().enumerate() {
-                let (memory, places) = ([memory], place(at, memory.len()));
-                a.domain.rma(a.ep, &rma(to, write, &memory, &places, ctx)).expect("started");
-                (0..turns).for_each(|_| b.domain.progress());
+            for everything in [false, true] {
+                each_in_turn(cma, len, turns, everything);
             }
-            let (until, mut done) = (Deadline::new(20), 0);
-            while done < calls.len() {
-                done += a.poll().len();
-                b.domain.progress();
-                until.check(|| format!("{done} operations ended"));
-            }
-            let mut end = pattern(len, 2);
-            end[len / 3..len / 3 + len / 3].copy_from_slice(&middle);
-            assert!(first == pattern(len, 1), "{len} bytes, the kernel {cma}: a read sees what was written after it");
-            assert!(second == pattern(len, 2), "{len} bytes, the kernel {cma}: between two writes");
-            assert!(third == end && theirs == end, "{len} bytes, the kernel {cma}: after all");
         }
     }
+}
+
+fn each_in_turn(cma: bool, len: usize, turns: usize, everything: bool) {
+    let (mut a, mut b, to) = pair(cma);
+    let mut theirs = pattern(len, 1);
+    // SAFETY: peers are given addresses of live memory.
+    #[expect(unsafe_code)]
+    let all_memory = unsafe { UserSeg::new(std::ptr::null_mut(), usize::MAX) };
+    let (memory, base) = if everything { (all_memory, theirs.as_ptr() as u64) } else { (seg(&mut theirs), 0) };
+    b.domain.mr_register(Some(7), Region { memory, access: all_rights(), by_address: false }).expect("registered");
+    let [mut first, mut second, mut third] = [(); 3].map(|()| vec![0; len]);
+    let [mut early, mut all, mut middle] = [(len, 4), (len, 2), (len / 3, 3)].map(|(len, seed)| pattern(len, seed));
+    let calls = [
+        (false, seg(&mut first), 0),
+        (true, seg(&mut early), 0),
+        (true, seg(&mut all), 0),
+        (false, seg(&mut second), 0),
+        (true, seg(&mut middle), len / 3),
+        (false, seg(&mut third), 0),
+    ];
+    for (ctx, (write, memory, at)) in calls.into_iter().enumerate() {
+        let (memory, places) = ([memory], [RemoteSeg { addr: base + at as u64, len: memory.len(), key: 7 }]);
+        a.domain.rma(a.ep, &rma(to, write, &memory, &places, ctx)).expect("started");
+        (0..turns).for_each(|_| b.domain.progress());
+    }
+    let (until, mut done) = (Deadline::new(20), 0);
+    while done < calls.len() {
+        done += all_ok(&a.poll());
+        b.domain.progress();
+        until.check(|| format!("{done} operations ended"));
+    }
+    let mut end = pattern(len, 2);
+    end[len / 3..len / 3 + len / 3].copy_from_slice(&middle);
+    let how = format!("{len} bytes, the kernel {cma}, {turns} turns, all memory {everything}");
+    assert!(first == pattern(len, 1), "{how}: a read sees what was written after it");
+    assert!(second == pattern(len, 2), "{how}: between two writes");
+    assert!(third == end && theirs == end, "{how}: after all");
+}
+
+/// Who overwrites more than is kept of what he has not got yet is told so, and nothing grows without end.
+#[test]
+fn what_is_kept_of_overwritten_memory_has_a_limit() {
+    let _dog = watchdog("kept", 60);
+    const MUCH: usize = 40_000_000;
+    let (mut a, mut b, to) = pair(false);
+    let mut theirs = pattern(MUCH, 1);
+    b.domain.mr_register(Some(7), region(&mut theirs, all_rights())).expect("registered");
+    let (mut first, mut second, mut new) = (vec![0; MUCH], vec![0; MUCH], pattern(MUCH, 2));
+    let places = [RemoteSeg { addr: 0, len: MUCH, key: 7 }];
+    let calls = [(false, seg(&mut first)), (true, seg(&mut new)), (false, seg(&mut second)), (true, seg(&mut new))];
+    for (ctx, (write, memory)) in calls.into_iter().enumerate() {
+        a.domain.rma(a.ep, &rma(to, write, &[memory], &places, ctx)).expect("started");
+    }
+    let (until, mut ended) = (Deadline::new(30), Vec::new());
+    while ended.len() < calls.len() {
+        b.domain.progress();
+        ended.extend(a.poll());
+        until.check(|| format!("{ended:?}"));
+    }
+    // Each is right, or it failed for that reason; writes are done in any case.
+    for end in &ended {
+        match end {
+            Ok(done) if done.ctx.0 == 0 => assert!(first == pattern(MUCH, 1)),
+            Ok(done) if done.ctx.0 == 2 => assert!(second == pattern(MUCH, 2)),
+            Ok(_) => {}
+            Err(failed) => assert_eq!((failed.c.ctx.0 % 2, failed.error), (0, Error::NoResources)),
+        }
+    }
+    assert!(theirs == pattern(MUCH, 2));
 }
 
 /// What is read later is not older than what was read before (`FI_ORDER_RAR`), though it is little and the other much, and the target changes all of it meanwhile.

@@ -4,15 +4,15 @@
 //! ```text
 //! initiator                              target
 //!   PUT  [key, addr | bytes] …  LAST ─▶   check each, copy in            ─▶ ANSWER [status]
-//!   GET  [key, addr, bytes]          ─▶   check, copy out in fragments   ─▶ ANSWER [bytes] … LAST
+//!   GET  [key, addr, bytes]          ─▶   check, send in fragments       ─▶ ANSWER [bytes] … LAST
 //!   ATOMIC [key, addr | operands]    ─▶   check, execute                 ─▶ ANSWER [status | old values]
 //!   EVENT [data]                     ─▶   (a direct transfer is done; nothing is answered)
 //! ```
 //! * Between hosts the bytes of long puts and gets go past the ring (`parts.rs`).
 //! * Records of one initiator are carried out in the order of its calls, which is what the orderings promise (`FI_ORDER_RAW`, `WAR`, `WAW`). Bytes that are owed
 //!   for a get, and that a later operation is about to change, are copied before (`owed.rs`).
-//! * The target keeps nothing of an operation but the answers that it owes; an initiator has at most [`MAX_OPEN`] operations
-//!   unanswered, so their number is bounded.
+//! * The target keeps nothing of an operation but the answers that it owes, and which parts of it are coming; an initiator has at most [`MAX_OPEN`] operations
+//!   unanswered, so their number is bounded. So is what it keeps of memory that is overwritten before it was sent.
 //! * The last record of a failed put is answered with the first failure; its event does not happen.
 //!
 //! States of an operation. Queued → open (its last record is in the ring) → answered.
@@ -40,6 +40,8 @@ use std::collections::VecDeque;
 pub const MAX_OPEN: usize = 256;
 /// Operations that wait for room, per link, before the caller must wait.
 pub const MAX_QUEUED: usize = 1024;
+/// Records that one peer gets in a turn: with a part each, to one that keeps up, these are 64 MiB, for which others wait.
+const TURN: usize = 64;
 /// Pieces of remote memory that one operation may name.
 pub const MAX_PLACES: usize = 16;
 
@@ -163,8 +165,7 @@ impl OneSided {
     /// Whether [`push`](Self::push) would have something to do if there were room.
     #[inline]
     pub fn has_work(&self) -> bool {
-        let answers = !self.debts.is_empty() && self.parts.may_answer();
-        answers || !self.queue.is_empty() && !self.parts.are_full()
+        !self.debts.is_empty() || !self.queue.is_empty()
     }
 
     /// Whether operations of ours are not complete.
@@ -217,17 +218,20 @@ impl OneSided {
     pub fn push(&mut self, link: &mut Link, regions: &Regions, fragment: usize) -> Result<usize, Corrupt> {
         let mut records = 0;
         let stop = |e, records| if e == NotSent::Full { Ok(records) } else { Err(Corrupt) };
-        while let Some(paid) = self.debts.pay(link, regions, &mut self.parts, fragment) {
-            if let Err(e) = paid {
+        while self.debts.may_be_paid(&self.parts) {
+            if let Err(e) = self.debts.pay(link, regions, &mut self.parts, fragment) {
                 return stop(e, records);
             }
             records += 1;
+            if records > TURN {
+                return Ok(records);
+            }
         }
         loop {
             let waiting = self.queue.len();
             let Some(job) = self.queue.front_mut() else { break };
             // What is in the queue is open, too.
-            if self.open.len().saturating_sub(waiting) > MAX_OPEN {
+            if self.open.len().saturating_sub(waiting) > MAX_OPEN || records > TURN {
                 break;
             }
             let id = job.id;
@@ -252,11 +256,14 @@ impl OneSided {
         let place = Place::parse(link.body());
         self.may_owe()?;
         let part = self.parts.announced(link, header)?;
-        self.parts.settle(place.id, regions);
+        if part.is_none() {
+            // Its sender knows that all parts before it have left, and they are read in that order.
+            self.parts.settle(regions);
+        }
         let len = part.map_or(header.len as usize, |part| part.len as usize);
         let reached = regions.reach(header.tag, place.addr, len, Access::REMOTE_WRITE);
         if let Ok(seg) = reached {
-            self.keep(link, regions, seg);
+            self.keep(link, regions, header.tag, seg);
         }
         let last = header.flags & flag::LAST != 0;
         let data = (last && header.flags & flag::CQ_DATA != 0).then_some(header.data);
@@ -268,8 +275,8 @@ impl OneSided {
                 self.failed_put = None;
                 self.parts.closes(place.id, touched, None);
             }
-            if regions.is_everything(header.tag) {
-                let held = self.parts.hold(link, part, (place.id, header.tag, place.addr))?;
+            if regions.is_everything(header.tag) || self.parts.are_held() {
+                let held = self.parts.hold(link, regions, part, (place.id, header.tag, place.addr))?;
                 return Ok(held.and_then(|mut held| self.part_ends(place.id, held.write(regions))));
             }
             let to = reached.as_ref().map_or(&[][..], std::slice::from_ref);
@@ -299,11 +306,10 @@ impl OneSided {
         Ok(outcome.ok().map(|()| touched))
     }
 
-    /// This memory is about to be written by the peer: what it has asked for before, and is still to get, is as it was then. Each byte is copied once, so all copies are at most
-    /// what it writes, but for parts, of which few are leaving.
+    /// This memory is about to be written by the peer: what it has asked for before, and is still to get, is as it was then.
     #[inline]
-    fn keep(&mut self, link: &Link, regions: &Regions, written: UserSeg) {
-        self.debts.keep(regions, written);
+    fn keep(&mut self, link: &Link, regions: &Regions, key: u64, written: UserSeg) {
+        self.debts.keep(regions, key, written);
         if self.parts.are_leaving() {
             self.parts.keep(link, |_, seg| seg.touches(&written));
         }
@@ -326,7 +332,7 @@ impl OneSided {
     pub fn on_get(&mut self, link: &Link, header: &Header, regions: &Regions) -> Result<Served, Corrupt> {
         let place = Place::parse(link.body());
         self.may_owe()?;
-        self.parts.settle(place.id, regions);
+        self.parts.settle(regions);
         let key = header.tag;
         let reached = usize::try_from(header.data)
             .map_err(|_| Error::OutOfBounds)
@@ -355,11 +361,11 @@ impl OneSided {
             return Err(Corrupt);
         }
         let (operands, comparands) = given.split_at(operands);
-        self.parts.settle(place.id, regions);
+        self.parts.settle(regions);
         let key = header.tag;
         let done = regions.reach(key, place.addr, bytes, order.access()).and_then(|seg| {
             if order.has_operands() {
-                self.keep(link, regions, seg);
+                self.keep(link, regions, key, seg);
             }
             let old = regions.read_out(key, seg)?;
             let mut new = old.clone();
@@ -441,7 +447,7 @@ impl OneSided {
 
     /// A part has come that was expected: what that means for our memory, or for an operation of ours.
     pub fn landed(&mut self, name: u32, regions: &Regions) -> (Served, Option<Finished>) {
-        match self.parts.came(name) {
+        match self.parts.came(regions, name) {
             Some(Coming::Put(id, _)) => (self.part_ends(id, Ok(())), None),
             Some(Coming::Anywhere(mut held)) => (self.part_ends(held.op, held.write(regions)), None),
             Some(Coming::Answer(id)) => (None, self.part_of_ours_ends(id)),
@@ -462,7 +468,7 @@ impl OneSided {
     /// The peer is gone: what waited for it, in the order of the calls.
     pub fn abort(&mut self) -> Vec<SendReq> {
         self.queue.clear();
-        self.debts.clear();
+        self.debts = Debts::default();
         self.parts.abort();
         let mut open: Vec<(u32, Open)> = self.open.drain().collect();
         open.sort_by_key(|(id, _)| *id);
@@ -478,7 +484,7 @@ mod tests {
     use crate::shm::segment;
     use crate::types::{CompFlags, Level, UserCtx};
 
-    fn links() -> (Link, Link) {
+    pub(super) fn links() -> (Link, Link) {
         let (a, b) = (segment::private(1 << 14), segment::private(1 << 14));
         let (mut here, mut there) = (Link::new(a.clone(), 1 << 16), Link::new(b.clone(), 1 << 16));
         here.attach(b, None);

@@ -1,6 +1,9 @@
 //! What a target owes for what it was asked: outcomes, old values, and bytes of its regions.
+//!
+//! Bytes are read when there is room to send them. What the peer that asked for them writes meanwhile, it does not see (`FI_ORDER_WAR`): of the memory that it is about
+//! to write a copy is made, once, for all that it has asked for before ([`Debts::keep`]).
 
-use super::parts::{Parts, part_of};
+use super::parts::{Parts, SHORT, part_of};
 use crate::error::Error;
 use crate::mem::user::UserSeg;
 use crate::protocol::bare;
@@ -10,6 +13,10 @@ use crate::types::Access;
 use crate::wire::header::{Kind, flag};
 use crate::wire::order::Ending;
 use std::collections::VecDeque;
+
+/// Bytes of copies for one peer, and how many copies. Who overwrites more of what he has not got yet is told so, instead of that.
+const KEPT: usize = 64 << 20;
+const COPIES: usize = 4096;
 
 /// What one answer says.
 pub(super) enum Owed {
@@ -25,104 +32,141 @@ struct Debt {
     id: u32,
     piece: u16,
     what: Owed,
-    /// What was copied out of the region before somebody wrote there: where in the answer each copy belongs, in order.
-    kept: VecDeque<(usize, Vec<u8>)>,
+    number: u64,
+}
+
+impl Debt {
+    /// The memory that is still to be read, if it is there.
+    fn unread(&self, regions: &Regions) -> Option<UserSeg> {
+        let Owed::Bytes { key, addr, len, sent } = self.what else { return None };
+        regions.reach(key, addr.wrapping_add(sent as u64), len - sent, Access::REMOTE_READ).ok()
+    }
+
+    /// Whether it has to wait until parts that are leaving have left: as a part, until they are fewer; else it would overtake them, and tell of memory as it was before they are read.
+    fn waits(&self, parts: &Parts) -> bool {
+        match self.what {
+            Owed::Bytes { len, sent, .. } if len - sent > SHORT || sent > 0 => !parts.may_answer(),
+            Owed::Bytes { .. } | Owed::Values(_) => !parts.have_been_read(),
+            Owed::Outcome(_) => false,
+        }
+    }
+}
+
+/// Memory as it was before it was written.
+struct Snapshot {
+    address: usize,
+    bytes: Vec<u8>,
+    /// For answers with numbers below this one.
+    before: u64,
+}
+
+impl Snapshot {
+    fn end(&self) -> usize {
+        self.address + self.bytes.len()
+    }
 }
 
 /// All that is owed to one peer, in the order in which it asked.
 #[derive(Default)]
-pub(super) struct Debts(VecDeque<Debt>);
+pub(super) struct Debts {
+    queue: VecDeque<Debt>,
+    next_number: u64,
+    /// The older first.
+    copies: VecDeque<Snapshot>,
+    kept: usize,
+}
 
 impl Debts {
     /// How many answers.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.queue.len()
     }
 
+    /// Whether nothing is owed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub fn clear(&mut self) {
-        self.0.clear();
+        self.queue.is_empty()
     }
 
     /// An operation, or a piece of one, is to be answered.
     pub fn owe(&mut self, id: u32, piece: u16, what: Owed) {
-        self.0.push_back(Debt { id, piece, what, kept: VecDeque::new() });
+        self.queue.push_back(Debt { id, piece, what, number: self.next_number });
+        self.next_number += 1;
     }
 
-    /// This memory is about to be written by the same peer, which asked for what is owed before: what of that is there is copied.
+    /// This memory is about to be written by the same peer, in a region of this key.
     #[inline]
-    pub fn keep(&mut self, regions: &Regions, written: UserSeg) {
-        if !self.0.is_empty() {
-            self.keep_all(regions, written);
+    pub fn keep(&mut self, regions: &Regions, key: u64, written: UserSeg) {
+        if !self.queue.is_empty() {
+            self.keep_all(regions, key, written);
         }
     }
 
     #[inline(never)]
-    fn keep_all(&mut self, regions: &Regions, written: UserSeg) {
-        for debt in &mut self.0 {
-            let Owed::Bytes { key, addr, len, sent } = debt.what else { continue };
-            let Ok(read) = regions.reach(key, addr, len, Access::REMOTE_READ) else { continue };
-            let (start, end) = (read.address(), read.address().saturating_add(len));
-            let from = written.address().max(start + sent);
-            let to = written.address().saturating_add(written.len()).min(end);
-            if from < to {
-                debt.copy_out(regions, (key, read), from - start, to - start);
+    fn keep_all(&mut self, regions: &Regions, key: u64, written: UserSeg) {
+        let asks = |debt: &Debt| debt.unread(regions).is_some_and(|unread| unread.touches(&written));
+        let (start, end) = (written.address(), written.address() + written.len());
+        // Nothing was asked for since.
+        let is_kept = |copy: &Snapshot| copy.before == self.next_number && copy.address <= start && end <= copy.end();
+        if self.copies.iter().any(is_kept) || !self.queue.iter().any(asks) {
+            return;
+        }
+        if self.kept + written.len() > KEPT || self.copies.len() == COPIES {
+            for debt in self.queue.iter_mut().filter(|debt| asks(debt)) {
+                debt.what = Owed::Outcome(Err(Error::NoResources));
             }
+            return;
+        }
+        // What cannot be read now cannot be read when its turn comes, either.
+        if let Ok(bytes) = regions.read_out(key, written) {
+            self.kept += bytes.len();
+            self.copies.push_back(Snapshot { address: start, bytes, before: self.next_number });
         }
     }
 
-    /// Sends the next record of the first answer. `None`: nothing is owed.
-    pub fn pay(&mut self, link: &mut Link, regions: &Regions, parts: &mut Parts, fragment: usize) -> Option<Result<(), NotSent>> {
-        let debt = self.0.front_mut()?;
-        Some(debt.pay(link, regions, parts, fragment).map(|all| {
-            if all {
-                self.0.pop_front();
+    /// How many of `n` bytes at an address stand in one place for the first answer, and these bytes if that is a copy. (It was owed before any of the copies was made: others are gone.)
+    fn find(copies: &VecDeque<Snapshot>, address: usize, n: usize) -> (usize, Option<&[u8]>) {
+        let mut end = address + n;
+        for copy in copies {
+            if copy.address <= address && address < copy.end() {
+                let n = end.min(copy.end()) - address;
+                return (n, Some(&copy.bytes[address - copy.address..][..n]));
             }
-        }))
+            if address < copy.address {
+                end = end.min(copy.address);
+            }
+        }
+        (end - address, None)
+    }
+
+    /// Whether something is owed that need not wait for parts.
+    pub fn may_be_paid(&self, parts: &Parts) -> bool {
+        self.queue.front().is_some_and(|debt| !debt.waits(parts))
+    }
+
+    /// Sends the next record of the first answer, if [that may be](Self::may_be_paid).
+    pub fn pay(&mut self, link: &mut Link, regions: &Regions, parts: &mut Parts, fragment: usize) -> Result<(), NotSent> {
+        let Some(debt) = self.queue.front_mut() else { return Ok(()) };
+        if debt.pay(&self.copies, link, regions, parts, fragment)? {
+            self.queue.pop_front();
+            let oldest = self.queue.front().map_or(self.next_number, |debt| debt.number);
+            while self.copies.front().is_some_and(|copy| copy.before <= oldest) {
+                self.kept -= self.copies.pop_front().map_or(0, |copy| copy.bytes.len());
+            }
+        }
+        Ok(())
     }
 }
 
 impl Debt {
-    /// Copies what is read from `from` to `to`, but for what was copied before.
-    fn copy_out(&mut self, regions: &Regions, (key, read): (u64, UserSeg), from: usize, to: usize) {
-        let (mut at, mut i) = (from, 0);
-        while at < to {
-            let next = self.kept.get(i).map(|(start, bytes)| (*start, *start + bytes.len()));
-            match next {
-                Some((_, end)) if end <= at => i += 1,
-                Some((start, end)) if start <= at => (at, i) = (end, i + 1),
-                _ => {
-                    let end = next.map_or(to, |(start, _)| start.min(to));
-                    // What cannot be read now will not be there when its turn comes, either.
-                    let Ok(bytes) = regions.read_out(key, read.part(at, end - at)) else { return };
-                    self.kept.insert(i, (at, bytes));
-                    (at, i) = (end, i + 1);
-                }
-            }
-        }
-    }
-
-    /// The next of `n` bytes that are at one place, and these bytes if they were copied.
-    fn next(&mut self, sent: usize, n: usize) -> (usize, Option<&[u8]>) {
-        while self.kept.front().is_some_and(|(start, bytes)| start + bytes.len() <= sent) {
-            self.kept.pop_front();
-        }
-        match self.kept.front() {
-            Some((start, bytes)) if *start <= sent => {
-                let rest = &bytes[sent - start..];
-                let n = n.min(rest.len());
-                (n, Some(&rest[..n]))
-            }
-            Some((start, _)) => (n.min(start - sent), None),
-            None => (n, None),
-        }
-    }
-
     /// Sends the next record of an answer. Whether it was the last.
-    fn pay(&mut self, link: &mut Link, regions: &Regions, parts: &mut Parts, fragment: usize) -> Result<bool, NotSent> {
+    fn pay(
+        &mut self,
+        copies: &VecDeque<Snapshot>,
+        link: &mut Link,
+        regions: &Regions,
+        parts: &mut Parts,
+        fragment: usize,
+    ) -> Result<bool, NotSent> {
         let (id, piece) = (self.id, self.piece);
         let answer = |flags, outcome, data| Draft { flags, ..bare(Kind::Answer, Ending { id, piece, outcome }.emit(), data) };
         let (key, addr, len, sent) = match &self.what {
@@ -130,8 +174,6 @@ impl Debt {
                 link.send(&answer(flag::LAST, *outcome, 0), Class::Control)?;
                 return Ok(true);
             }
-            // Values would overtake what was asked for before and is leaving, and perhaps not read yet.
-            Owed::Values(_) if !parts.have_been_read() => return Err(NotSent::Full),
             Owed::Values(values) => {
                 let draft = Draft { len: values.len(), bytes: values, ..answer(flag::LAST, Ok(()), 0) };
                 link.send(&draft, Class::Envelope)?;
@@ -140,42 +182,51 @@ impl Debt {
             Owed::Bytes { key, addr, len, sent } => (*key, *addr, *len, *sent),
         };
         let part = part_of(link, len - sent, sent);
-        let waits = if part.is_some() { !parts.may_answer() } else { !parts.have_been_read() };
-        if waits {
-            return Err(NotSent::Full);
-        }
         let most = part.unwrap_or((len - sent).min(fragment).min(link.max_payload(Kind::Answer)));
-        let (n, kept) = self.next(sent, most);
-        let draft = answer(if sent + n == len { flag::LAST } else { 0 }, Ok(()), sent as u64);
         // Looked up again each time: the region may be closed meanwhile.
-        let seg = regions.reach(key, addr.wrapping_add(sent as u64), n, Access::REMOTE_READ);
-        let sent_now = seg.map_or_else(
-            |why| Ok(Err(why)),
-            |seg| match kept {
-                Some(bytes) if part.is_some() => parts.answer_copied(link, &draft, bytes.to_vec()).map(Ok),
-                Some(bytes) => link.send(&Draft { len: n, bytes, ..draft }, Class::Fragment).map(|_| Ok(())),
-                None if part.is_some() && !regions.is_everything(key) => {
-                    regions.lend(key);
-                    parts.answer(link, &draft, (key, seg)).map(Ok)
+        let sent_now = match regions.reach(key, addr.wrapping_add(sent as u64), most, Access::REMOTE_READ) {
+            Err(why) => Err(why),
+            Ok(seg) => {
+                let (n, copy) = Debts::find(copies, seg.address(), most);
+                let seg = seg.part(0, n);
+                let draft = answer(if sent + n == len { flag::LAST } else { 0 }, Ok(()), sent as u64);
+                let read = match copy {
+                    Some(_) => Ok(None),
+                    None if regions.is_everything(key) => regions.read_out(key, seg).map(Some),
+                    None => Ok(None),
+                };
+                match (part, copy, read) {
+                    (_, _, Err(why)) => Err(why),
+                    (Some(_), Some(bytes), _) => parts.answer_copied(link, &draft, bytes.to_vec()).map(|()| Ok(n))?,
+                    (Some(_), None, Ok(Some(bytes))) => parts.answer_copied(link, &draft, bytes).map(|()| Ok(n))?,
+                    (Some(_), None, Ok(None)) => {
+                        regions.lend(key);
+                        parts.answer(link, &draft, (key, seg)).map(|()| Ok(n))?
+                    }
+                    (None, Some(bytes), _) => link.send(&Draft { len: n, bytes, ..draft }, Class::Fragment).map(|_| Ok(n))?,
+                    (None, None, Ok(Some(bytes))) => {
+                        link.send(&Draft { len: n, bytes: &bytes, ..draft }, Class::Fragment).map(|_| Ok(n))?
+                    }
+                    (None, None, Ok(None)) => {
+                        link.send(&Draft { len: n, iov: &[seg], ..draft }, Class::Fragment).map(|_| Ok(n))?
+                    }
                 }
-                None if !regions.is_everything(key) => {
-                    link.send(&Draft { len: n, iov: &[seg], ..draft }, Class::Fragment).map(|_| Ok(()))
-                }
-                None => match regions.read_out(key, seg) {
-                    Ok(bytes) if part.is_some() => parts.answer_copied(link, &draft, bytes).map(Ok),
-                    Ok(bytes) => link.send(&Draft { len: n, bytes: &bytes, ..draft }, Class::Fragment).map(|_| Ok(())),
-                    Err(why) => Ok(Err(why)),
-                },
-            },
-        )?;
+            }
+        };
         match (sent_now, &mut self.what) {
-            (Ok(()), Owed::Bytes { sent, .. }) => *sent += n,
-            (Ok(()), _) => {}
+            (Ok(n), Owed::Bytes { sent, .. }) => {
+                *sent += n;
+                Ok(*sent == len)
+            }
+            (Ok(_), _) => Ok(true),
             (Err(why), what) => {
                 *what = Owed::Outcome(Err(why));
-                return Ok(false);
+                Ok(false)
             }
         }
-        Ok(sent + n == len)
     }
 }
+
+#[cfg(test)]
+#[path = "owed_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 //! ```text
 //! initiator                                     target
 //!   PUT [key, addr | name, bytes]  part ──▶        check; the part lands in the region
-//!   GET [key, addr, bytes] ──▶                     check; copy a part out
+//!   GET [key, addr, bytes] ──▶                     check
 //!         the part lands in the buffer       ◀──   ANSWER [name, bytes]  part …
 //! ```
 //! * A part needs no credit and nobody asks for it: there is a place for it as soon as its record is read. It waits in the sockets until then.
@@ -23,6 +23,7 @@ use crate::transport::{Bulk, Moved};
 use crate::types::Access;
 use crate::wire::header::{Header, Part, flag};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Bytes up to which records do it. (What of a longer operation is left behind a part, is a part.)
 pub const SHORT: usize = 8 << 10;
@@ -30,6 +31,8 @@ pub const SHORT: usize = 8 << 10;
 const LEAVING: usize = 4;
 /// Parts that have not come, of which we know. An honest peer has as many under way as may be leaving, and some of which we have not heard yet that they are there.
 const COMING: usize = 256;
+/// Bytes of such parts that land in buffers of ours: many times what is leaving at an honest peer.
+const HELD: usize = 64 << 20;
 
 /// What leaves.
 enum Leaving {
@@ -88,8 +91,9 @@ pub(super) struct Parts {
     /// Parts of puts among them.
     puts: usize,
     coming: FxHashMap<u32, Coming>,
-    /// Of these the ones that land in buffers of ours.
-    held: usize,
+    /// Of these the ones that land in buffers of ours, and are still to be written, in the order in which they come.
+    held: VecDeque<u32>,
+    held_bytes: usize,
     /// By the peer's name for the operation.
     late: FxHashMap<u32, Late>,
 }
@@ -223,7 +227,7 @@ impl Parts {
     /// It goes there, or, if that is nothing, nowhere. Whether it is there already.
     pub fn expect(&mut self, link: &Link, part: Part, to: &[UserSeg], what: Coming) -> Result<bool, Corrupt> {
         let (name, len) = (part.name, part.len as usize);
-        match link.expect(Bulk { id: name, iov: to, skip: 0, len, promised: len }) {
+        match link.expect_exactly(Bulk { id: name, iov: to, skip: 0, len, promised: len }) {
             Some(Moved::AtOnce) => Ok(true),
             Some(Moved::Later) => {
                 self.coming.insert(name, what);
@@ -233,50 +237,70 @@ impl Parts {
         }
     }
 
-    /// The same for a part to [anywhere](Coming::Anywhere); what is held of it, if it is there already.
-    pub fn hold(&mut self, link: &Link, part: Part, (op, key, addr): (u32, u64, u64)) -> Result<Option<Held>, Corrupt> {
-        let mut bytes = Vec::new();
-        // SAFETY: on the heap wherever the vector goes; it stays in `coming` until all of the part has come or the peer's lines are forgotten, which put nothing anywhere after that (`abort`;
-        // `endpoint/depart.rs`). Until then it is looked at between calls that may put something there, never during one: both are behind the domain's lock.
-        let to = unsafe { landing_place(&mut bytes, part.len as usize) };
-        let held = Held { op, key, addr, bytes, written: None };
+    /// Whether parts are held: what comes behind them is to be held, too, lest it be written before them.
+    pub fn are_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// [`expect`](Self::expect) of a part to [anywhere](Coming::Anywhere); what is held of it, if it is there already.
+    pub fn hold(
+        &mut self,
+        link: &Link,
+        regions: &Regions,
+        part: Part,
+        (op, key, addr): (u32, u64, u64),
+    ) -> Result<Option<Held>, Corrupt> {
         let (name, len) = (part.name, part.len as usize);
-        match link.expect(Bulk { id: name, iov: &[to], skip: 0, len, promised: len }) {
-            Some(Moved::AtOnce) => Ok(Some(held)),
+        if self.held_bytes + len > HELD {
+            return Err(Corrupt);
+        }
+        let mut bytes = Vec::new();
+        // SAFETY: on the heap wherever the vector goes; it stays in `coming`, where nobody looks at it, until all of the part has come or the peer's lines are forgotten, which put nothing anywhere
+        // after that (`abort`; `endpoint/depart.rs`).
+        let to = unsafe { landing_place(&mut bytes, len) };
+        let held = Held { op, key, addr, bytes, written: None };
+        match link.expect_exactly(Bulk { id: name, iov: &[to], skip: 0, len, promised: len }) {
+            Some(Moved::AtOnce) => {
+                self.settle(regions);
+                Ok(Some(held))
+            }
             Some(Moved::Later) => {
                 self.coming.insert(name, Coming::Anywhere(held));
-                self.held += 1;
+                self.held.push_back(name);
+                self.held_bytes += len;
                 Ok(None)
             }
             None => Err(Corrupt),
         }
     }
 
-    /// Operation `op` is about to do something to memory. Its sender knows that all parts of what came before have left, so they are here, though we may not have heard so: what is held
-    /// of them goes to where it belongs first.
+    /// All parts that were announced have come, though we may not have heard so: what is held of them goes to where it belongs, in order.
     #[inline]
-    pub fn settle(&mut self, op: u32, regions: &Regions) {
-        if self.held > 0 {
-            self.settle_held(op, regions);
+    pub fn settle(&mut self, regions: &Regions) {
+        while let Some(name) = self.held.pop_front() {
+            self.write(regions, name);
         }
     }
 
     #[cold]
-    fn settle_held(&mut self, op: u32, regions: &Regions) {
-        for coming in self.coming.values_mut() {
-            if let Coming::Anywhere(held) = coming
-                && held.op != op
-            {
-                let _ = held.write(regions);
-            }
+    fn write(&mut self, regions: &Regions, name: u32) {
+        if let Some(Coming::Anywhere(held)) = self.coming.get_mut(&name) {
+            self.held_bytes -= held.bytes.len();
+            let _ = held.write(regions);
         }
     }
 
-    /// A part has come. What it was of.
-    pub fn came(&mut self, name: u32) -> Option<Coming> {
-        let came = self.coming.remove(&name)?;
-        self.held -= usize::from(matches!(came, Coming::Anywhere(_)));
-        Some(came)
+    /// A part has come, and with it all that were announced before. What it was of.
+    pub fn came(&mut self, regions: &Regions, name: u32) -> Option<Coming> {
+        if self.held.contains(&name) {
+            while let Some(first) = self.held.pop_front() {
+                self.write(regions, first);
+                if first == name {
+                    break;
+                }
+            }
+        }
+        self.coming.remove(&name)
     }
 
     /// The peer's put, one of whose parts is announced.
@@ -332,11 +356,6 @@ impl Parts {
     /// Whether something of ours has not left.
     pub fn are_leaving(&self) -> bool {
         !self.leaving.is_empty()
-    }
-
-    /// Whether [`put`](Self::put) has to wait for what is leaving.
-    pub fn are_full(&self) -> bool {
-        self.puts >= LEAVING
     }
 
     /// The peer's lines are forgotten: nothing reads what was leaving, nothing lands.

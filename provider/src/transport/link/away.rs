@@ -26,7 +26,7 @@ impl Link {
         self.in_place
     }
 
-    /// Sends a part of a message that the peer has asked for. `None`: there is no way.
+    /// Sends a part of a message that the peer has asked for, or that follows its envelope unasked. `None`: there is no way.
     pub fn post(&self, bulk: Bulk<'_>) -> Option<Moved> {
         self.away.as_ref().map(|away| away.post(bulk))
     }
@@ -40,9 +40,14 @@ impl Link {
         }
     }
 
-    /// A part of a message is about to be asked for. `None`: there is no way for it.
+    /// A part of a message is about to be asked for, or comes unasked. `None`: there is no way for it.
     pub fn expect(&self, bulk: Bulk<'_>) -> Option<Moved> {
         self.home.as_ref().map(|home| home.expect(bulk))
+    }
+
+    /// The same where nothing else may be written there, by a guess.
+    pub fn expect_exactly(&self, bulk: Bulk<'_>) -> Option<Moved> {
+        self.home.as_ref().map(|home| home.expect_exactly(bulk))
     }
 
     /// Whether parts may be [posted](Self::post) that the peer has not asked for: it has been heard, and by this connection.

@@ -40,6 +40,8 @@ pub(super) struct Expected {
     next: usize,
     /// What has been begun: from and to, in order, never touching each other.
     claims: SmallVec<[(usize, usize); 1]>,
+    /// Others look at its place: nothing is written there by a guess.
+    exact: bool,
 }
 
 impl Expected {
@@ -107,12 +109,12 @@ pub(super) struct Expectations(FxHashMap<u32, Expected>);
 
 impl Expectations {
     /// The part goes to `bulk`. Whether there is memory for all of it.
-    pub fn insert(&mut self, bulk: Bulk<'_>) -> bool {
+    pub fn insert(&mut self, bulk: Bulk<'_>, exact: bool) -> bool {
         let Bulk { id, iov, skip, len, promised } = bulk;
         let iov = window(iov, skip, len);
         let room = total_len(&iov);
         let claims = SmallVec::new();
-        self.0.insert(id, Expected { iov, room, from: skip as u64, len, promised, arrived: 0, next: 0, claims });
+        self.0.insert(id, Expected { iov, room, from: skip as u64, len, promised, arrived: 0, next: 0, claims, exact });
         room >= len
     }
 
@@ -147,9 +149,9 @@ impl Expectations {
         whole
     }
 
-    /// Where the first connection would go on with message `id`, and how many bytes there are; `None`: that cannot be known.
+    /// Where the first connection would go on with message `id`, and how many bytes there are; `None`: that cannot be known, or is not to be guessed.
     pub fn next(&self, id: u32) -> Option<(usize, usize)> {
-        self.0.get(&id)?.next()
+        self.0.get(&id).filter(|expected| !expected.exact)?.next()
     }
 
     /// Whether pieces of message `id` come by several connections.
@@ -165,7 +167,7 @@ mod tests {
 
     fn expected(len: usize, promised: usize, room: usize) -> Expected {
         let (iov, claims) = (window(&[], 0, 0), SmallVec::new());
-        Expected { iov, room, from: 100, len, promised, arrived: 0, next: 0, claims }
+        Expected { iov, room, from: 100, len, promised, arrived: 0, next: 0, claims, exact: false }
     }
 
     #[test]

@@ -141,6 +141,31 @@ impl Drop for Connection {
 }
 
 impl Connection {
+    fn expects(&self, bulk: Bulk<'_>, exact: bool) -> Moved {
+        let mut halves = self.halves.lock();
+        if halves.ended.is_some() {
+            return Moved::Later;
+        }
+        match halves.incoming.expect(&self.stream, bulk, exact) {
+            Ok(moved) => {
+                self.settle_loans(&mut halves);
+                self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
+                // What came behind it is told in the next turn, before which somebody may be about to sleep.
+                if halves.incoming.came_early() && self.office.asleep.load(Ordering::Relaxed) {
+                    self.come_back(&mut halves);
+                }
+                moved
+            }
+            Err(stop) => {
+                self.settle_loans(&mut halves);
+                // The endpoint hears of that in its next turn.
+                halves.ended.get_or_insert(stop.into());
+                self.come_back(&mut halves);
+                Moved::Later
+            }
+        }
+    }
+
     /// Whether all of what was just posted has left.
     fn has_moved(&self, halves: &mut Halves, id: u32) -> Moved {
         let moved = if halves.outgoing.done.back() == Some(&id) { Moved::AtOnce } else { Moved::Later };
@@ -196,27 +221,10 @@ impl InPlace for Connection {
     }
 
     fn expect(&self, bulk: Bulk<'_>) -> Moved {
-        let mut halves = self.halves.lock();
-        if halves.ended.is_some() {
-            return Moved::Later;
-        }
-        match halves.incoming.expect(&self.stream, bulk) {
-            Ok(moved) => {
-                self.settle_loans(&mut halves);
-                self.hold_up(halves.incoming.is_parked() || self.stream.has_more());
-                // What came behind it is told in the next turn, before which somebody may be about to sleep.
-                if halves.incoming.came_early() && self.office.asleep.load(Ordering::Relaxed) {
-                    self.come_back(&mut halves);
-                }
-                moved
-            }
-            Err(stop) => {
-                self.settle_loans(&mut halves);
-                // The endpoint hears of that in its next turn.
-                halves.ended.get_or_insert(stop.into());
-                self.come_back(&mut halves);
-                Moved::Later
-            }
-        }
+        self.expects(bulk, false)
+    }
+
+    fn expect_exactly(&self, bulk: Bulk<'_>) -> Moved {
+        self.expects(bulk, true)
     }
 }

@@ -7,17 +7,17 @@ use crate::transport::tcp::stream::Stream;
 use crate::transport::{Bulk, Moved};
 
 impl Incoming {
-    /// The part of a message that the other side is about to be asked for, or has promised, goes to `bulk`.
+    /// The part of a message that the other side is about to be asked for, or has promised, goes to `bulk`; `exact`: and nothing else does, by a guess.
     ///
     /// # Errors
     /// [`Stop`]: what waited for that is not what it should be.
-    pub fn expect(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
-        let moved = self.expect_in(stream, bulk);
+    pub fn expect(&mut self, stream: &Stream, bulk: Bulk<'_>, exact: bool) -> Result<Moved, Stop> {
+        let moved = self.expect_in(stream, bulk, exact);
         self.leave(moved)
     }
 
     #[inline]
-    fn expect_in(&mut self, stream: &Stream, bulk: Bulk<'_>) -> Result<Moved, Stop> {
+    fn expect_in(&mut self, stream: &Stream, bulk: Bulk<'_>, exact: bool) -> Result<Moved, Stop> {
         let waited = self.is_parked();
         if self.place_at_once(&bulk) {
             self.read_again()?;
@@ -25,7 +25,7 @@ impl Incoming {
             return Ok(Moved::AtOnce);
         }
         let id = bulk.id;
-        if !self.expected.insert(bulk) {
+        if !self.expected.insert(bulk, exact) {
             self.open_sink();
         }
         self.resume()?;

@@ -69,7 +69,7 @@ fn receiver(into: &mut [u8], stream: &Stream) -> Incoming {
     let mut incoming = Incoming::new();
     incoming.begin(segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
     let iov = [of_slice(into)];
-    incoming.expect(stream, Bulk { id: 3, iov: &iov, skip: 0, len: into.len(), promised: into.len() }).expect("expected");
+    incoming.expect(stream, Bulk { id: 3, iov: &iov, skip: 0, len: into.len(), promised: into.len() }, false).expect("expected");
     incoming
 }
 
@@ -115,7 +115,7 @@ fn who_was_given_up_while_his_message_waited_has_none() {
     incoming.begin(segment::private(MIN_SEGMENT), segment::private(MIN_SEGMENT));
     let expected = |incoming: &mut Incoming, id, into: &mut [u8]| {
         let iov = [of_slice(into)];
-        incoming.expect(&b, Bulk { id, iov: &iov, skip: 0, len: into.len(), promised: into.len() })
+        incoming.expect(&b, Bulk { id, iov: &iov, skip: 0, len: into.len(), promised: into.len() }, false)
     };
     assert_eq!(expected(&mut incoming, 4, &mut behind), Ok(Moved::Later));
     let head = |body| Frame { consumed: 0, credit: 0, body }.emit();
