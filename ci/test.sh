@@ -107,9 +107,12 @@ there() {
   [ "$(nproc)" -lt 2 ] || echo cores
   ! command -v valgrind >/dev/null || echo valgrind
   [ "$(find "$root/target/stamps" -name 'venv-ompi5' -o -name 'venv-mpich' -o -name 'venv-impi' 2>/dev/null | wc -l)" != 3 ] || echo wheels
-  awk '/^MemAvailable:/ && $2 > 6 * 2 ^ 20 { print "memory" }' /proc/meminfo
+  awk '/^MemAvailable:/ { if ($2 > 6 * 2 ^ 20) print "memory"; if ($2 > 12 * 2 ^ 20) print "much_memory" }' /proc/meminfo
   ! grep -qw avx /proc/cpuinfo || echo avx
   ! unshare --net --pid --fork true 2>/dev/null || echo namespaces
+  ! unshare --user true 2>/dev/null || echo user_namespaces
+  [ -z "$(ip -o link show lo up 2>/dev/null)" ] || echo loopback
+  python3 "$root/ci/there.py"
   # CAP_IPC_LOCK
   [ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 14 & 1)) = 0 ] || echo lock
 }

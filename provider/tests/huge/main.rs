@@ -9,6 +9,7 @@ mod common;
 mod mapped;
 mod vast;
 
+use common::left_out::left_out;
 use common::process::{self, Copy, copy, say};
 use common::{Deadline, Event, Msg, Node, Want, watchdog};
 use rustmx::config::force::Forced;
@@ -306,7 +307,7 @@ fn message(how: &str, len: usize, cut: bool) -> [usize; 4] {
 fn refused(went: [usize; 4]) -> bool {
     let refused = went == [0, 1, 0, 0];
     if refused {
-        println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+        left_out("cma", "the kernel does not allow process_vm_readv here at all");
     }
     refused
 }

@@ -4,6 +4,7 @@
 use super::common::{Msg, Want, process::say, watchdog};
 use super::vast::{BLANK, Vast};
 use super::{LONG, OVER_4, Side, both, end, numbers, turn};
+use crate::common::left_out::left_out;
 use rustmx::{Error, UserSeg};
 
 const WARM: u64 = 3;
@@ -64,7 +65,8 @@ fn is_room(len: usize) -> bool {
         all.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
     let (needed, available) = (2 * len + (2 << 30), available.expect("a number") << 10);
     if available < needed {
-        println!("skipped: {} GiB of memory are available, and this takes {}", available >> 30, needed.div_ceil(1 << 30));
+        let takes = needed.div_ceil(1 << 30);
+        left_out("much_memory", &format!("{} GiB of memory are available, and this takes {takes}", available >> 30));
     }
     available >= needed
 }

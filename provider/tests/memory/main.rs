@@ -8,6 +8,7 @@ mod orders;
 mod refusals;
 mod told;
 
+use common::left_out::left_out;
 use common::{Deadline, Event, Node, Rng, attr, by_network, by_network_only, pattern, seg, watchdog};
 use rustmx::region::execute;
 use rustmx::{
@@ -111,7 +112,7 @@ fn bytes_go_and_come_in_pieces_of_every_size() {
 fn a_sleeping_target_is_read_and_written() {
     let _dog = watchdog("asleep", 30);
     if !kernel_allows() {
-        return println!("skipped: the kernel does not allow process_vm_readv here");
+        return left_out("cma", "the kernel does not allow process_vm_readv here");
     }
     let (mut a, mut b, to) = pair(true);
     let mut theirs = pattern(5000, 1);

@@ -1,5 +1,6 @@
 //! What is told of reads, writes and atomics: by which row they were to go, how they went, and why otherwise.
 
+use crate::common::left_out::left_out;
 use crate::common::{Deadline, Node, attr, by_network_only, pattern, seg, watchdog};
 use crate::{all_rights, both_ways, config, kernel_allows, one, pair, region, rma};
 use rustmx::{AtomicArgs, AtomicForm, AtomicOp, AtomicType, Movement, Order, RemoteSeg, Telling, UserCtx};
@@ -70,7 +71,7 @@ fn every_row_is_told_with_its_cost_and_what_went_by_it() {
 fn what_had_to_keep_an_order_is_told() {
     let _dog = watchdog("order", 30);
     if !kernel_allows() {
-        return println!("skipped: the kernel does not allow process_vm_readv here");
+        return left_out("cma", "the kernel does not allow process_vm_readv here");
     }
     let (mut a, mut b) = (Node::with(config(true), attr()), Node::with(config(true), attr()));
     let to = a.knows(&b);

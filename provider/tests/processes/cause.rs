@@ -1,5 +1,6 @@
 //! Why the kernel lets one process not reach another's memory: real refusals, and what is said of them on both sides.
 
+use crate::common::left_out::left_out;
 use crate::common::process::{self, Copy, hear, say};
 use crate::common::watchdog;
 use crate::{filter, start};
@@ -102,7 +103,7 @@ fn are_let_in() -> bool {
     let (mut a, b) = (Asked::new(start("asked plain")), Asked::new(start("asked plain")));
     let said = a.reads(&b);
     if said != "yes" {
-        println!("the rest is skipped: the kernel does not allow process_vm_readv here at all: {said}");
+        left_out("cma", &format!("the kernel does not allow process_vm_readv here at all: {said}"));
     }
     said == "yes"
 }
@@ -156,7 +157,7 @@ fn processes_of_two_user_namespaces() {
     }
     let able = Command::new("unshare").args(["--user", "true"]).status().is_ok_and(|status| status.success());
     if !able {
-        return println!("the rest is skipped: no user namespaces here");
+        return left_out("user_namespaces", "no user namespaces here");
     }
     // Two containers, and one process outside of them.
     let (mut a, mut b) = (Asked::apart("plain", 65_533), Asked::apart("plain", 65_533));

@@ -1,5 +1,6 @@
 //! A kernel that allows processes to reach each other's memory, and then does not.
 
+use crate::common::left_out::left_out;
 use crate::common::process::{self, Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, not_by_network, pattern, seg, watchdog};
 use crate::{STREAM, STREAM_BACK, ok, peer, start};
@@ -69,7 +70,7 @@ fn refused_in_mid_job() {
     assert!(back == pattern(5000, 1));
     rma(&mut a, true, &from);
     if a.stats().direct == 0 {
-        return println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+        return left_out("cma", "the kernel does not allow process_vm_readv here at all");
     }
     assert_eq!((a.stats().direct, a.stats().one_sided), (2, 0));
     other.tell("close");
@@ -148,7 +149,7 @@ fn forbidden_by_and_by() {
     };
     let (_, ours, declined) = next(&mut node, &mut other);
     if ours == 0 {
-        return println!("the rest is skipped: the kernel does not allow process_vm_readv here at all");
+        return left_out("cma", "the kernel does not allow process_vm_readv here at all");
     }
     assert_eq!(declined, 0);
     // The other one is root, and may still do everything; we may nothing.
