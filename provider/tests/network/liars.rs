@@ -10,7 +10,7 @@ use rustmx::shm::segment;
 use rustmx::sys::{host, tcp};
 use rustmx::transport::link::{Class, Draft, Link};
 use rustmx::wire::frame::{Body, Frame};
-use rustmx::wire::header::{Kind, Rts};
+use rustmx::wire::header::{Kind, Part, Place, Rts};
 use rustmx::wire::hello::{HELLO_LEN, Hello};
 use rustmx::{Name, OpFlags};
 use std::io::Write;
@@ -68,6 +68,13 @@ impl Liar {
         self.record(&Draft { kind, flags: 1, tag, data: 0, body: [0; 2], iov: &[], skip: 0, len, bytes })
     }
 
+    /// A put, or an answer, whose bytes come past the ring; `said`: what it says of them.
+    pub fn part(&mut self, kind: Kind, said: &[u8]) {
+        let place = Place { addr: 0, id: 0, extra: [0; 2] }.emit();
+        // Flag 1: past the ring.
+        self.record(&Draft { kind, flags: 1, tag: 0, data: 0, body: place, iov: &[], skip: 0, len: said.len(), bytes: said });
+    }
+
     fn record(&mut self, draft: &Draft<'_>) -> usize {
         let behind = self.link.send(draft, Class::Envelope).expect("room");
         let (position, lines) = (self.framed, behind - self.framed);
@@ -96,7 +103,7 @@ impl Liar {
 /// A lie; what is told apart by name in what fails.
 type Lie = (&'static str, fn(&mut Liar));
 
-const LIES: [Lie; 20] = [
+const LIES: [Lie; 28] = [
     ("zeros", |l| l.stream.write_all(&[0; 64]).expect("write")),
     ("noise", |l| l.stream.write_all(&[0xa5; 64]).expect("write")),
     ("a kind that there is not", |l| {
@@ -145,6 +152,20 @@ const LIES: [Lie; 20] = [
         l.announce(Rts { total: 100_000, stream: 1, promise: 1000 }, 1);
         l.announce(Rts { total: 100_000, stream: 1, promise: 10 }, 1);
     }),
+    ("a message by the name of a part", |l| l.announce(Rts { total: 100_000, stream: Part::NAMES, promise: 10 }, 1)),
+    ("a part by the name of a message", |l| l.part(Kind::Put, &Part { name: 1, len: 100 }.emit())),
+    ("a part of nothing", |l| l.part(Kind::Put, &Part { name: Part::NAMES, len: 0 }.emit())),
+    ("a part longer than any", |l| l.part(Kind::Put, &Part { name: Part::NAMES, len: Part::MOST as u32 + 1 }.emit())),
+    ("half a word of a part", |l| l.part(Kind::Put, &[1, 0, 0, 0])),
+    ("two parts of one name", |l| {
+        l.part(Kind::Put, &Part { name: Part::NAMES, len: 100 }.emit());
+        l.part(Kind::Put, &Part { name: Part::NAMES, len: 100 }.emit());
+    }),
+    ("bytes beyond the end of a part", |l| {
+        l.part(Kind::Put, &Part { name: Part::NAMES, len: 100 }.emit());
+        l.payload(Part::NAMES, 0, &[1; 101]);
+    }),
+    ("a part of an answer to nothing", |l| l.part(Kind::Answer, &Part { name: Part::NAMES, len: 100 }.emit())),
     ("a promise beyond the credit", |l| l.announce(Rts { total: 1 << 40, stream: 1, promise: u32::MAX }, 1)),
 ];
 
