@@ -3,7 +3,7 @@
 //!
 //! Any read of a queue or counter makes progress for the whole domain, because clients may sit in only one of their queues.
 
-use crate::completion::counter::Counter;
+use crate::completion::counter::Counters;
 use crate::completion::cq::{Completion, Cq, CqRead, ErrorEntry};
 use crate::config::Config;
 use crate::endpoint::{AtomicArgs, Endpoint, EpAttr, Out, RecvArgs, RmaArgs, SendArgs, SharedRx, Surroundings, Yields};
@@ -33,7 +33,7 @@ pub struct Domain {
     log: Log,
     around: Surroundings,
     cqs: Slab<Cq>,
-    cntrs: Slab<Counter>,
+    cntrs: Counters,
     eps: Slab<Endpoint>,
     contexts: Slab<SharedRx>,
     regions: Regions,
@@ -97,7 +97,7 @@ impl Domain {
             log,
             around,
             cqs: Slab::new(),
-            cntrs: Slab::new(),
+            cntrs: Counters::default(),
             eps: Slab::new(),
             contexts: Slab::new(),
             regions: Regions::default(),
@@ -270,7 +270,7 @@ impl Domain {
             return Err(Error::Invalid);
         }
         self.ep(ep)?.bind_cntr(cntr, events)?;
-        self.cntrs[cntr.0].bound += 1;
+        self.count_binding(cntr);
         Ok(())
     }
 
@@ -343,7 +343,9 @@ impl Domain {
             self.cqs[cq.0].bound -= 1;
         }
         for cntr in cntrs {
-            self.cntrs[cntr.0].bound -= 1;
+            if let Some(c) = self.cntrs.get_mut(cntr.0) {
+                c.bound -= 1;
+            }
         }
         self.eps.remove(ep.0);
         Ok(())

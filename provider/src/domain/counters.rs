@@ -8,7 +8,7 @@ use crate::types::CntrId;
 impl Domain {
     /// Opens a counter.
     pub fn cntr_open(&mut self) -> CntrId {
-        CntrId(self.cntrs.insert(Counter::default()))
+        CntrId(self.cntrs.open())
     }
 
     /// Closes a counter.
@@ -19,10 +19,24 @@ impl Domain {
         match self.cntrs.get(cntr.0) {
             Some(c) if c.bound > 0 => Err(Error::Busy),
             Some(_) => {
-                self.cntrs.remove(cntr.0);
+                self.cntrs.close(cntr.0);
                 Ok(())
             }
             None => Err(Error::Invalid),
+        }
+    }
+
+    /// Somebody is bound to it.
+    pub(super) fn count_binding(&mut self, cntr: CntrId) {
+        if let Some(c) = self.cntrs.get_mut(cntr.0) {
+            c.bound += 1;
+        }
+    }
+
+    /// He is no more.
+    pub(super) fn count_unbinding(&mut self, cntr: CntrId) {
+        if let Some(c) = self.cntrs.get_mut(cntr.0) {
+            c.bound -= 1;
         }
     }
 

@@ -251,7 +251,7 @@ impl Domain {
             return Err(Error::Invalid);
         }
         for cntr in item.counters().chain([cntr]) {
-            self.cntrs[cntr.0].bound += 1;
+            self.count_binding(cntr);
         }
         self.deferred.submitted += 1;
         let place = (threshold, self.deferred.submitted);
@@ -287,9 +287,7 @@ impl Domain {
     /// An item that waited for this counter waits no more.
     fn unbind(&mut self, cntr: CntrId, item: &Item) {
         for cntr in item.counters().chain([cntr]) {
-            if let Some(c) = self.cntrs.get_mut(cntr.0) {
-                c.bound -= 1;
-            }
+            self.count_unbinding(cntr);
         }
     }
 

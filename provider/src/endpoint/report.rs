@@ -1,6 +1,6 @@
 //! The one place where finished operations become completions and counts.
 
-use crate::completion::counter::Counter;
+use crate::completion::counter::Counters;
 use crate::completion::cq::{Completion, Cq, ErrorEntry};
 use crate::completion::waiter::News;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ pub struct Out<'a> {
     /// Completion queues.
     pub cqs: &'a mut Slab<Cq>,
     /// Counters.
-    pub cntrs: &'a mut Slab<Counter>,
+    pub cntrs: &'a mut Counters,
     /// Memory that peers may reach.
     pub regions: &'a Regions,
 }
