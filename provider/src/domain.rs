@@ -16,11 +16,12 @@ use crate::select::profile::Profiles;
 use crate::stats::Stats;
 use crate::sys::absence::Attended;
 use crate::sys::clock::Clock;
-use crate::sys::cpu::wait_a_little;
+use crate::sys::cpu::{wait_a_little, yield_core};
 use crate::sys::{fork, membarrier};
 use crate::transport::Venue;
 use crate::types::{CntrEvents, CntrId, CqId, EpId, UserCtx};
 use slab::Slab;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -316,6 +317,18 @@ impl Domain {
         lingers
     }
 
+    /// A turn of all endpoints but one, by whoever waits for something that does not come by itself.
+    fn turn_of_all_but(&mut self, but: Option<EpId>) {
+        let others: SmallVec<[usize; 4]> = self.eps.iter().map(|(at, _)| at).filter(|at| but != Some(EpId(*at))).collect();
+        let turn = |domain: &mut Domain, f: fn(&mut Endpoint, &mut Out<'_>) -> usize| -> usize {
+            others.iter().filter_map(|at| domain.with_books(*at, f)).sum()
+        };
+        if turn(self, |ep, out| ep.progress(out)) == 0 {
+            turn(self, |ep, out| ep.look_around(out));
+            yield_core();
+        }
+    }
+
     /// Delivers what was accepted (within `close_timeout`; if the user has not said that, what clients take for sent as long as its receivers live), says goodbye, forgets posted receives.
     pub fn ep_close(&mut self, ep: EpId) -> Result<()> {
         if !self.eps.contains(ep.0) {
@@ -327,8 +340,17 @@ impl Domain {
         }
         self.forget_deferred(ep);
         if !self.owner.is_elsewhere() {
+            let until = self.eps.get(ep.0).map_or(0, Endpoint::may_close_until);
+            // The others go on: whoever is to take what this one sends may himself wait for one of them.
+            while self.eps.get(ep.0).is_some_and(|closing| closing.delivers(until)) {
+                self.turn_of_all_but(None);
+            }
+            self.with_books(ep.0, |closing, _| closing.say_goodbye());
+            while self.eps.get_mut(ep.0).is_some_and(|closing| closing.parts(until)) {
+                self.turn_of_all_but(Some(ep));
+            }
             self.with_books(ep.0, |closing, out| {
-                closing.close(out);
+                closing.close();
                 if closing.context().is_some() {
                     closing.leave(out);
                 }

@@ -257,19 +257,20 @@ impl Endpoint {
         }
     }
 
-    /// Hands over what was accepted, within the configured time, and says goodbye. Posted receives are forgotten.
-    pub(crate) fn close(&mut self, out: &mut Out<'_>) {
-        let until = self.clock.now() + self.config.close_timeout * 1_000_000;
-        while self.undelivered() {
-            let now = self.clock.now();
-            if now >= until {
-                self.log.warn(|| "closing with messages that no peer took in time".into());
-                break;
-            }
-            if self.progress(out) == 0 {
-                self.look_at_sockets(out, now);
-                cpu::yield_core();
-            }
+    /// Until when closing may take, if it begins now.
+    pub(crate) fn may_close_until(&self) -> u64 {
+        self.clock.now() + self.config.close_timeout * 1_000_000
+    }
+
+    /// Whether something that was accepted is still to be handed over, and there is time.
+    pub(crate) fn delivers(&self, until: u64) -> bool {
+        self.undelivered() && self.clock.now() < until
+    }
+
+    /// Says goodbye. What was accepted has been handed over, or time is up. Posted receives are forgotten.
+    pub(crate) fn say_goodbye(&mut self) {
+        if self.undelivered() {
+            self.log.warn(|| "closing with messages that no peer took in time".into());
         }
         let written = self.clock.now() + WRITING;
         for id in self.peers.ids() {
@@ -281,10 +282,15 @@ impl Endpoint {
                 link.close();
             }
         }
-        // What is in the rings to other hosts must leave this process.
-        while self.door.as_mut().is_some_and(|door| !door.part()) && self.clock.now() < until {
-            cpu::yield_core();
-        }
+    }
+
+    /// Whether what is in the rings to other hosts is still to leave this process, and there is time.
+    pub(crate) fn parts(&mut self, until: u64) -> bool {
+        self.door.as_mut().is_some_and(|door| !door.part()) && self.clock.now() < until
+    }
+
+    /// The end.
+    pub(crate) fn close(&mut self) {
         if let Some(name) = self.name {
             if let Some(service) = name.service() {
                 contact::free_service(service);

@@ -3,8 +3,9 @@
 use crate::common::process::{Copy, hear, say};
 use crate::common::{Deadline, Msg, Node, Want, attr, by_network, closing_in, not_by_network, pattern, seg, watchdog};
 use crate::{ok, peer, start};
-use rustmx::{Addr, AddressVector, Domain, EpId, Error, INJECT_MAX, Log, Name, OpFlags, SendArgs, UserCtx};
+use rustmx::{Addr, AddressVector, Domain, EpId, Error, INJECT_MAX, Log, Name, OpFlags, RecvArgs, SendArgs, UserCtx};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const PARTING: [usize; 5] = [0, 40, 232, 4000, 4096];
@@ -205,4 +206,75 @@ fn nor_do_members_of_contexts() {
     member.inject(&name);
     drop(member);
     assert!(other.ended().success());
+}
+
+/// A domain with two endpoints.
+struct Two {
+    domain: Domain,
+    eps: [EpId; 2],
+    av: Arc<AddressVector>,
+}
+
+impl Two {
+    fn new() -> Two {
+        let mut domain = Domain::new(Arc::new(by_network(closing_in(20_000, true))), Log::silent());
+        let (cq, av) = (domain.cq_open(), Arc::new(AddressVector::new()));
+        let eps = [(); 2].map(|()| {
+            let ep = domain.ep_open(attr()).expect("endpoint");
+            domain.ep_bind_av(ep, av.clone()).expect("av");
+            domain.ep_bind_cq(ep, cq, true, true, false).expect("cq");
+            domain.ep_enable(ep).expect("enable");
+            ep
+        });
+        Two { domain, eps, av }
+    }
+
+    fn name(&self, at: usize) -> Name {
+        self.domain.ep_name(self.eps[at]).expect("name")
+    }
+
+    /// Sends from one endpoint, receives with the other.
+    fn talk(&mut self, [from, at]: [usize; 2], to: &Name, out: &mut [u8], into: &mut [u8]) {
+        let (to, iov) = (self.av.insert(to), [seg(out)]);
+        let args = SendArgs { to, tagged: true, tag: 1, data: None, iov: &iov, ctx: UserCtx(1), flags: None, inject: false };
+        self.domain.send(self.eps[from], &args).expect("sent");
+        let iov = [seg(into)];
+        let receive =
+            RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
+        self.domain.recv(self.eps[at], &receive).expect("posted");
+    }
+}
+
+/// Each of two processes closes the endpoint by which it sends, while that of the other waits with the endpoint by which it receives: it goes on meanwhile.
+#[test]
+fn endpoints_that_stay_go_on_while_others_close() {
+    let _dog = watchdog("others_close", 60);
+    const LEN: usize = 3_000_000;
+    let (mut a, mut b) = (Two::new(), Two::new());
+    let names = [a.name(0), a.name(1), b.name(0), b.name(1)];
+    let [mut from_a, mut from_b] = [1, 2].map(|seed| pattern(LEN, seed));
+    let [mut to_a, mut to_b] = [(); 2].map(|()| vec![0; LEN]);
+    // By the first of a to the first of b, and by the second of b to the second of a.
+    a.talk([0, 1], &names[2], &mut from_a, &mut to_a);
+    b.talk([1, 0], &names[1], &mut from_b, &mut to_b);
+    let (begun, closed) = (Instant::now(), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        for (two, which) in [(&mut a, 0), (&mut b, 1)] {
+            let closed = &closed;
+            threads.spawn(move || {
+                two.domain.ep_close(two.eps[which]).expect("closed");
+                closed.fetch_add(1, Ordering::Relaxed);
+                while closed.load(Ordering::Relaxed) < 2 {
+                    two.domain.progress();
+                }
+            });
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(10), "they wait for each other");
+    let until = Deadline::new(10);
+    while to_a != pattern(LEN, 2) || to_b != pattern(LEN, 1) {
+        a.domain.progress();
+        b.domain.progress();
+        until.check(|| "something was lost".into());
+    }
 }
