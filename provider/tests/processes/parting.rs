@@ -239,8 +239,7 @@ impl Two {
         let args = SendArgs { to, tagged: true, tag: 1, data: None, iov: &iov, ctx: UserCtx(1), flags: None, inject: false };
         self.domain.send(self.eps[from], &args).expect("sent");
         let iov = [seg(into)];
-        let receive =
-            RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
+        let receive = RecvArgs { from: Addr::UNSPEC, tagged: true, tag: 1, ignore: 0, iov: &iov, ctx: UserCtx(2), flags: None };
         self.domain.recv(self.eps[at], &receive).expect("posted");
     }
 }
