@@ -1,6 +1,6 @@
 //! Completion counters (fi_cntr(3)): how many operations succeeded, how many failed.
 
-use rustc_hash::FxHashMap;
+use slab::Slab;
 
 /// A pair of counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,35 +16,44 @@ pub struct Counter {
 /// A domain's counters. No number is given twice: an operation may outlive the counter that it was to be counted by, and must not be counted by another one then.
 #[derive(Default)]
 pub struct Counters {
-    by_number: FxHashMap<usize, Counter>,
-    last: usize,
+    slots: Slab<(usize, Counter)>,
+    opened: usize,
 }
+
+/// The lower bits of a number are of its slot, those above count what was opened.
+const SLOTS: usize = 1 << 32;
 
 impl Counters {
     /// Adds one. Its number.
     pub fn open(&mut self) -> usize {
-        self.last += 1;
-        self.by_number.insert(self.last, Counter::default());
-        self.last
+        self.opened += 1;
+        let entry = self.slots.vacant_entry();
+        let number = self.opened * SLOTS + entry.key() % SLOTS;
+        entry.insert((number, Counter::default()));
+        number
     }
 
     /// Removes it.
     pub fn close(&mut self, number: usize) {
-        self.by_number.remove(&number);
+        if self.contains(number) {
+            self.slots.remove(number % SLOTS);
+        }
     }
 
     /// Whether it is open.
     pub fn contains(&self, number: usize) -> bool {
-        self.by_number.contains_key(&number)
+        self.get(number).is_some()
     }
 
     /// The counter, if it is open.
+    #[inline]
     pub fn get(&self, number: usize) -> Option<&Counter> {
-        self.by_number.get(&number)
+        self.slots.get(number % SLOTS).filter(|slot| slot.0 == number).map(|slot| &slot.1)
     }
 
     /// The counter, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Counter> {
-        self.by_number.get_mut(&number)
+        self.slots.get_mut(number % SLOTS).filter(|slot| slot.0 == number).map(|slot| &mut slot.1)
     }
 }
