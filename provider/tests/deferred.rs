@@ -65,35 +65,6 @@ fn triggers_fire_in_the_order_of_their_thresholds() {
     a.node.domain.cntr_close(a.when).expect("nothing waits for it any more");
 }
 
-/// Work that was started does not keep its counter, and is not counted by another one that is opened meanwhile.
-#[test]
-fn work_outlives_its_counter() {
-    let mut a = Alone::new();
-    let (mut buf, mut into) = ([1u8; 8], [0u8; 8]);
-    let (ep, when) = (a.node.ep, Deferral { cntr: a.when, threshold: 1, tell: Tell::Counter(Some(a.done)) });
-    let receive = rustmx::RecvArgs {
-        from: a.to,
-        tagged: true,
-        tag: 7,
-        ignore: 0,
-        iov: &[seg(&mut into)],
-        ctx: UserCtx(1),
-        flags: Some(OpFlags::empty()),
-    };
-    a.node.domain.defer(when, &Work::Recv(ep, receive), 1).expect("deferred");
-    assert_eq!(a.node.domain.cntr_close(a.done), Err(Error::Busy));
-    a.node.domain.cntr_add(a.when, 1);
-    a.node.domain.cntr_close(a.done).expect("it is started");
-    let other = a.node.domain.cntr_open();
-    a.node.send(common::Msg::new(a.to, 7), &mut buf).expect("sent");
-    let until = Deadline::new(5);
-    while a.node.stats().received == 0 {
-        a.node.poll();
-        until.check(|| "nothing comes".into());
-    }
-    assert_eq!((into, a.node.domain.cntr_read(other)), ([1; 8], 0));
-}
-
 /// What cannot be started when it is due fails as what it is: in the counters of its kind, and in its entry; of work of the queue, with an entry if one was asked for.
 #[test]
 fn what_cannot_be_started_fails_as_what_it_is() {
